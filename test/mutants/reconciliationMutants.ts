@@ -150,6 +150,34 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "o.version < e.aggregate_version"
   ),
   blind(
+    "event-differs",
+    "the row of an archived event has another amount",
+    events,
+    "(told.money ->> 'amountMinor' IS DISTINCT FROM o.total_amount_minor::text",
+    "(told.money ->> 'amountMinor' IS NULL"
+  ),
+  blind(
+    "event-differs-in-customer",
+    "the row of an archived event names another customer",
+    events,
+    "OR e.data ->> 'customerId' IS DISTINCT FROM o.customer_id",
+    "OR e.data ->> 'customerId' IS NULL"
+  ),
+  blind(
+    "event-differs-in-payment",
+    "the row of an archived event names no payment of its order",
+    events,
+    "p.order_id = o.id AND p.id::text",
+    "p.id::text"
+  ),
+  blind(
+    "event-differs-in-time",
+    "the row of an archived event has the time of another day",
+    events,
+    "OR NOT e.occurred_at BETWEEN",
+    "OR e.occurred_at IS NULL AND NOT e.occurred_at BETWEEN"
+  ),
+  blind(
     "billing-entry-missing",
     "an entry was deleted from the ledger",
     billing,
@@ -325,6 +353,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: ".filter((name) => manualRules.has(name))",
     replace: '.filter((name) => name === "")',
     seenBy: { file: differences, test: "the row of a declined payment says captured" }
+  },
+  {
+    name: "sums-what-is-in-doubt",
+    breaks: "a day's revenue is computed from events that were lost or damaged, and tells too little",
+    file: `${room}/RevenueWalk.ts`,
+    find: "  waitsFor: sources,\n",
+    replace: "",
+    seenBy: { file: differences, test: "the row of an archived event is gone, and its entry" }
   },
   {
     name: "refunds-by-one-row",

@@ -28,7 +28,9 @@ export const fill = Effect.fnUntraced(function* (orders: number) {
                                span_id, data, broker_partition, broker_offset, published_at)
         SELECT event.id, 'orders', event.type, 1, 'Order', one.id::text, event.version, at, repeat('0', 32), repeat('0', 16), event.data, 0, n, at
         FROM one, LATERAL (VALUES
-          (placed_id, 'OrderPlaced', 1, '{}'::json),
+          (placed_id, 'OrderPlaced', 1, json_build_object(
+            'customerId', 'customer-' || n, 'lines', json_build_array(json_build_object('sku', 'book', 'quantity', 1, 'unitAmountMinor', 1250)),
+            'total', json_build_object('amountMinor', 1250, 'currency', 'EUR'))),
           (paid_id, 'OrderPaid', 2, json_build_object('customerId', 'customer-' || n, 'paymentId', payment_id,
                                                       'amount', json_build_object('amountMinor', 1250, 'currency', 'EUR')))
         ) AS event(id, type, version, data)),

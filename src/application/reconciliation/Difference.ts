@@ -66,6 +66,8 @@ export interface Walk {
   readonly name: string
   /** Those that can be checked in this installation. */
   readonly rules: ReadonlyArray<RuleText>
+  /** Rules of walks before it. While they are broken anywhere, its books can't be computed, and nothing is repaired. */
+  readonly waitsFor?: ReadonlyArray<string>
   /** Goes through all rows, page by page, each page as of one moment. `page` is told what each one has. Returns how many rows there were. */
   readonly run: (page: (found: ReadonlyArray<Found>) => Effect.Effect<void>) => Effect.Effect<number, NotReadable>
   /** Which of these are there still, as they are now. */

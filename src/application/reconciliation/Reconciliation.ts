@@ -136,7 +136,10 @@ export class Reconciliation extends Context.Service<
         RevenueWalk.make(database, kept)
       ]
 
-      const mend = (walk: Walk, one: Found, operator: Operator) => {
+      const mend = (walk: Walk, one: Found, operator: Operator, broken: ReadonlySet<string>) => {
+        const sources = walk.waitsFor?.filter((name) => broken.has(name)) ?? []
+        if (sources.length > 0)
+          return Effect.succeed(manual(`it waits for ${sources.join(", ")}: a person mends that first`))
         const rule = walk.rules.find(({ name }) => name === one.rule)
         return rule === undefined || isManual(rule)
           ? Effect.succeed(manual(rule?.means ?? ""))
@@ -148,9 +151,14 @@ export class Reconciliation extends Context.Service<
       }
 
       /** Repairs each in turn. Those that were repaired are looked at once more. */
-      const mendAll = Effect.fnUntraced(function* (walk: Walk, found: ReadonlyArray<Found>, operator: Operator) {
+      const mendAll = Effect.fnUntraced(function* (
+        walk: Walk,
+        found: ReadonlyArray<Found>,
+        operator: Operator,
+        broken: ReadonlySet<string>
+      ) {
         const results: Array<{ readonly one: Found; readonly mended: Mended }> = []
-        for (const one of found) results.push({ one, mended: yield* mend(walk, one, operator) })
+        for (const one of found) results.push({ one, mended: yield* mend(walk, one, operator, broken) })
         const touched = results.filter(({ mended }) => mended.outcome === "repaired").map(({ one }) => one)
         const still = new Set((yield* walk.again(touched)).map(nameOf))
         return results.map(({ mended, one }) =>
@@ -162,7 +170,8 @@ export class Reconciliation extends Context.Service<
 
       const walkThrough = Effect.fnUntraced(function* (
         walk: Walk,
-        { actor, progress = Effect.void, repair }: RunOptions
+        { actor, progress = Effect.void, repair }: RunOptions,
+        broken: ReadonlySet<string>
       ): Effect.fn.Return<Walked, NotReadable> {
         const findings = new Findings()
         const rows = yield* walk.run((found) => Effect.andThen(findings.add(found), progress))
@@ -174,7 +183,7 @@ export class Reconciliation extends Context.Service<
         const mended =
           repair === undefined
             ? there.map((one) => ({ one, mended: null }))
-            : yield* mendAll(walk, there, { actor, reason: repair.reason })
+            : yield* mendAll(walk, there, { actor, reason: repair.reason }, broken)
         const left = new Map(findings.counts)
         for (const { rule } of findings.kept) left.set(rule, (left.get(rule) ?? 0) - 1)
         for (const { mended: done, one } of mended) {
@@ -188,8 +197,11 @@ export class Reconciliation extends Context.Service<
         const before = yield* runs.last
         const walked: Array<Walked> = []
         for (const walk of walks) {
+          const broken = new Set(
+            walked.flatMap(({ left }) => [...left].flatMap(([rule, count]) => (count > 0 ? [rule] : [])))
+          )
           walked.push(
-            yield* Effect.catch(walkThrough(walk, options), ({ message }) => {
+            yield* Effect.catch(walkThrough(walk, options, broken), ({ message }) => {
               // Nobody knows whether they have gone: the alert does not end because the gateway is away.
               const names = new Set(walk.rules.map(({ name }) => name))
               const counts = before?.rules.filter(({ rule }) => names.has(rule)) ?? []

@@ -22,6 +22,16 @@ const rule: RuleText = {
   repair: "the day is computed anew from its events"
 }
 
+/** The books that a day is computed from. An event that is lost, or tells a wrong day, does not show which day it is missing from. */
+const sources = [
+  "event-differs",
+  "event-without-change",
+  "billing-entry-missing",
+  "billing-entry-differs",
+  "billing-entry-twice",
+  "billing-entry-unfounded"
+]
+
 /** A day has 24 hours, and an event's id can be an hour before or after its time: ids of 26 hours. */
 const hours = Array.from({ length: 26 }, (_, hour) => hour)
 
@@ -120,6 +130,7 @@ const daysWithMoney = (isRecent: boolean) =>
 export const make = (database: PgClient.PgClient, kept: Kept): Walk => ({
   name: "revenue_daily",
   rules: [rule],
+  waitsFor: sources,
   run: Effect.fnUntraced(function* (tell) {
     const all = yield* inSnapshot(database, daysWithMoney(kept.archive))
     for (const { day } of all) yield* tell(yield* inSnapshot(database, differencesOf(day)))

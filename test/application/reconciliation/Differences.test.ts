@@ -392,6 +392,60 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of an archived event has another amount, and its entry is gone from the ledger",
+    rule: "event-differs",
+    also: ["billing-entry-missing", "revenue-differs"],
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`
+          UPDATE event_log SET data = jsonb_set(data::jsonb, '{amount,amountMinor}', '90')::json
+          WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`
+      }),
+    by: "person"
+  },
+  {
+    of: "the row of an archived event names another customer, and its mail's task is gone",
+    rule: "event-differs",
+    also: ["mail-missing"],
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`
+          UPDATE event_log SET data = jsonb_set(data::jsonb, '{customerId}', '"eve"')::json
+          WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
+        yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+      }),
+    by: "person"
+  },
+  {
+    of: "the row of an archived event names no payment of its order",
+    rule: "event-differs",
+    broken: ({ paid, refunded }, sql) =>
+      sql`
+        UPDATE event_log SET data = jsonb_set(data::jsonb, '{paymentId}', to_jsonb(${refunded.paymentId}::text))::json
+        WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
+    of: "the row of an archived event has the time of another day",
+    rule: "event-differs",
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE event_log SET occurred_at = occurred_at - interval '3 days' WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
+    of: "the row of an archived event is gone, and its entry, too",
+    rule: "revenue-differs",
+    also: ["billing-entry-missing"],
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`
+      }),
+    by: "person"
+  },
+  {
     of: "an entry was deleted from the ledger",
     rule: "billing-entry-missing",
     broken: ({ paid }, sql) => sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`,

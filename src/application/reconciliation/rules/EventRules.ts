@@ -1,5 +1,7 @@
 /** Orders ↔ their events: in the queue, parked, dead, or in the archive. */
 import type { Books } from "../Books.ts"
+import { skewInterval } from "../../../platform/Ids.ts"
+import { isoTime } from "../../../platform/IsoTime.ts"
 import { keptSince } from "../../../platform/Retention.ts"
 import { type SqlRule, within } from "../SqlRule.ts"
 
@@ -67,6 +69,30 @@ export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRu
 
 /** Of the archive's events. */
 export const archiveRules: ReadonlyArray<SqlRule> = [
+  {
+    name: "event-differs",
+    books,
+    means:
+      "the archive tells another amount, customer, payment or time than the order: what is booked from it would be wrong",
+    repair: undefined,
+    needsArchive: true,
+    // The amount is compared as text: whatever stands there is no error.
+    find: (sql, scope) => sql`
+      SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
+             concat_ws(' ', o.total_amount_minor, o.currency, 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id')
+               AS expected,
+             concat_ws(' ', told.money ->> 'amountMinor', told.money ->> 'currency', 'of', e.data ->> 'customerId', 'by', e.data ->> 'paymentId', 'at',
+                       ${sql.literal(isoTime("e.occurred_at"))}, 'in', e.event_type) AS found
+      FROM event_log AS e JOIN orders AS o ON o.id = ${sql.literal(uuidOf("e.aggregate_id"))}
+      CROSS JOIN LATERAL (SELECT CASE e.event_type WHEN 'OrderPlaced' THEN e.data -> 'total' ELSE e.data -> 'amount' END AS money) AS told
+      WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order' AND e.event_type IN ('OrderPlaced', 'OrderPaid', 'OrderRefunded')
+        AND (told.money ->> 'amountMinor' IS DISTINCT FROM o.total_amount_minor::text
+             OR told.money ->> 'currency' IS DISTINCT FROM o.currency
+             OR e.data ->> 'customerId' IS DISTINCT FROM o.customer_id
+             OR NOT e.occurred_at BETWEEN uuid_v7_time(e.event_id) - ${skewInterval}::interval AND uuid_v7_time(e.event_id) + ${skewInterval}::interval
+             OR (e.event_type <> 'OrderPlaced'
+                 AND NOT EXISTS (SELECT FROM payments AS p WHERE p.order_id = o.id AND p.id::text = e.data ->> 'paymentId')))`
+  },
   {
     name: "event-without-change",
     books,
