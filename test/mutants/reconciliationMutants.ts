@@ -4,6 +4,7 @@ import type { Mutant } from "./mutants.ts"
 const room = "src/application/reconciliation"
 const tests = "test/application/reconciliation"
 const differences = `${tests}/Differences.test.ts`
+const lostCursor = `${tests}/LostCursor.test.ts`
 const underWay = `${tests}/UnderWay.test.ts`
 
 /** A rule that misses its difference. */
@@ -234,6 +235,22 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "if (wanted === is) return []",
     "if (wanted >= is) return []"
   ),
+  {
+    name: "blind-cursor-lost",
+    breaks: "a cursor that was set back is not found",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "coalesce(c.version, 0) < o.version)",
+    replace: "c.version IS NULL)",
+    seenBy: { file: lostCursor, test: "a cursor behind its marks" }
+  },
+  {
+    name: "sets-cursors-past-what-is-applied",
+    breaks: "an event that the consumer has not applied counts as applied: its effect is lost",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "AND EXISTS (SELECT FROM processed_events AS m WHERE",
+    replace: "OR EXISTS (SELECT FROM processed_events AS m WHERE",
+    seenBy: { file: lostCursor, test: "an event that is not applied" }
+  },
   {
     name: "counts-what-is-under-way",
     breaks: "an effect that is on its way is told as missing, and applied twice by a repair",

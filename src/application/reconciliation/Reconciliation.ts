@@ -6,6 +6,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Semaphore, Struct } from "effect"
+import { Cursors } from "../../inbox/Cursors.ts"
 import { QueueSettings } from "../../outbox/Queue.ts"
 import { Ids } from "../../platform/Ids.ts"
 import type { Operator } from "../../platform/OperatorAudit.ts"
@@ -30,6 +31,7 @@ import {
 import { manual } from "./Repair.ts"
 import * as RevenueWalk from "./RevenueWalk.ts"
 import { billingRules, ledgerRules } from "./rules/BillingRules.ts"
+import { cursorRules } from "./rules/CursorRules.ts"
 import { archiveRules, eventRules } from "./rules/EventRules.ts"
 import { inventoryRules, reservationRules } from "./rules/InventoryRules.ts"
 import { mailRules } from "./rules/MailRules.ts"
@@ -124,6 +126,8 @@ export class Reconciliation extends Context.Service<
       const walks: ReadonlyArray<Walk> = [
         yield* GatewayWalk.make,
         table("orders", "id", "id", [
+          // First: other rules ask the cursors how far a consumer is.
+          ...cursorRules(yield* Cursors),
           ...paymentRules(books),
           ...eventRules(books),
           ...billingRules(books),
@@ -244,5 +248,5 @@ export class Reconciliation extends Context.Service<
 
       return Reconciliation.of({ run: (options) => oneAtATime.withPermits(1)(run(options)), last: runs.last })
     })
-  )
+  ).pipe(Layer.provide(Cursors.layer))
 }
