@@ -134,7 +134,7 @@ it.live(
         "--reason",
         "to see that nothing comes of it"
       )
-      yield* succeeds("rebuild", "analytics")
+      yield* succeeds("rebuild", "analytics", "--reason", "to see that it can")
       assert.deepStrictEqual(yield* sql`SELECT count(*)::int4 AS mails FROM outbox_tasks WHERE task_type = 'email'`, [
         { mails: 2 }
       ])

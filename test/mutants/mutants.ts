@@ -8,6 +8,7 @@ import { blockingMutants } from "./blockingMutants.ts"
 import { brokerMutants } from "./brokerMutants.ts"
 import { consoleMutants } from "./consoleMutants.ts"
 import { declineMutants } from "./declineMutants.ts"
+import { erasureMutants } from "./erasureMutants.ts"
 import { fuzzMutants } from "./fuzzMutants.ts"
 import { gatewayMutants } from "./gatewayMutants.ts"
 import { keysMutants } from "./keysMutants.ts"
@@ -215,6 +216,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...consoleMutants,
   ...declineMutants,
   ...guardMutants,
+  ...erasureMutants,
   ...fuzzMutants,
   ...operationsMutants,
   ...commandsMutants,
