@@ -6,6 +6,14 @@ const tests = "test/http/AdminMail.test.ts"
 
 export const mailMutants: ReadonlyArray<Mutant> = [
   {
+    name: "another-mail-of-one-event",
+    breaks: "a mail whose task was lost comes as a second mail, and no reader knows that it is a copy",
+    file: "src/application/tasks/Email.ts",
+    find: "${idempotencyKey ?? taskId}@",
+    replace: "${taskId}@",
+    seenBy: { file: "test/application/mail/Email.test.ts", test: "a task that was lost" }
+  },
+  {
     name: "sends-every-mail-again",
     breaks: "a retry of one cause sends all dead mail again",
     file,

@@ -225,7 +225,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "mail-missing",
     "the task of a receipt was deleted",
     "rules/MailRules.ts",
-    "AND t.idempotency_key = moved.event_id::text",
+    "AND t.idempotency_key = event_id::text",
     ""
   ),
   blind(
@@ -378,6 +378,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: "  waitsFor: sources,\n",
     replace: "",
     seenBy: { file: differences, test: "the row of an archived event is gone, and its entry" }
+  },
+  {
+    name: "mails-each-row",
+    breaks: "a second row of the ledger about one sale sends a second receipt",
+    file: `${room}/rules/MailRules.ts`,
+    find: "GROUP BY id, event_type\n",
+    replace: "GROUP BY id, event_type, event_id\n",
+    seenBy: { file: differences, test: "a sale was booked twice, and no second receipt" }
   },
   {
     name: "refunds-by-one-row",

@@ -132,7 +132,7 @@ export class Reconciliation extends Context.Service<
           ...eventRules(books),
           ...billingRules(books),
           ...inventoryRules,
-          ...mailRules(yield* Tasks)
+          ...mailRules(books, yield* Tasks)
         ]),
         table("event_log", "event_id", "aggregate_id", archiveRules),
         table("billing_ledger", "event_id", "order_id", ledgerRules),

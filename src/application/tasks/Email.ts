@@ -1,5 +1,6 @@
 /**
- * The task `email`: one mail, whose Message-ID is made of its task's id.
+ * The task `email`: one mail, whose Message-ID is made of its task's key, the event's id: a task that was lost and asked for again sends a copy, and no
+ * second mail. A task without a key has its own id there.
  *
  * A mail can't be taken back, and a mail server has no idempotency keys. The mail is sent once, unless the worker fails between the send and
  * the commit of its outcome. Then the mail is `uncertain`, and its kind decides whether it is sent again.
@@ -36,7 +37,7 @@ const hold = (reason: string) => new TaskHandler.TaskRefused({ reason: `${reason
 
 export const email = TaskHandler.make(
   emailType,
-  Effect.fn("Email.run")(function* ({ payload: { kind, subject, text, to }, taskId }) {
+  Effect.fn("Email.run")(function* ({ idempotencyKey, payload: { kind, subject, text, to }, taskId }) {
     const deliveries = yield* MailDeliveries
     const transport = yield* MailTransport
     const faults = yield* Faults
@@ -47,7 +48,7 @@ export const email = TaskHandler.make(
     if (begun._tag === "AlreadySent") return
     if (begun._tag === "Held") return yield* hold("an earlier run ended without a word of whether the mail was taken")
     const { send } = begun
-    const messageId = `${taskId}@${from.slice(from.indexOf("@") + 1)}`
+    const messageId = `${idempotencyKey ?? taskId}@${from.slice(from.indexOf("@") + 1)}`
     yield* Effect.catchTags(transport.send({ messageId, to, subject, text }), {
       MailUnavailable: (error) => Effect.andThen(deliveries.record(send, "failed", error.message), Effect.fail(error)),
       MailRefused: ({ message }) =>

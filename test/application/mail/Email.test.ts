@@ -38,12 +38,16 @@ const transport = (server: { readonly port: number }, sendTimeoutMillis: number)
     )
   )
 
-const enqueue = (kind: "receipt" | "refund-notice" = "receipt") =>
+const enqueue = (kind: "receipt" | "refund-notice" = "receipt", idempotencyKey?: string) =>
   Effect.gen(function* () {
     const tasks = yield* Tasks
     const to = EmailAddress.make("ada@customers.example")
     const { taskId } = yield* Transaction.run(
-      tasks.enqueue(emailType, { kind, to, subject: "A mail", text: "Hello\n" })
+      tasks.enqueue(
+        emailType,
+        { kind, to, subject: "A mail", text: "Hello\n" },
+        idempotencyKey === undefined ? {} : { idempotencyKey }
+      )
     )
     return taskId
   })
@@ -57,13 +61,14 @@ const run = Effect.fnUntraced(function* (
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{
     readonly payload: unknown
-  }>`SELECT payload FROM outbox_tasks WHERE task_id = ${taskId}::uuid`
+    readonly idempotencyKey: string | null
+  }>`SELECT payload, idempotency_key AS "idempotencyKey" FROM outbox_tasks WHERE task_id = ${taskId}::uuid`
   const exit = yield* email
     .run(row!.payload, {
       taskId,
       attempt: 1,
       isLastAttempt: false,
-      idempotencyKey: null,
+      idempotencyKey: row!.idempotencyKey,
       enqueuedAt: "2026-03-01T12:00:00.000Z",
       traceId: undefined
     })
@@ -105,6 +110,18 @@ layer(services, { excludeTestServices: true })("email", (it) => {
       assert.deepStrictEqual(yield* delivery(taskId), { status: "sent", sends: 1, uncertain: 0 })
       assert.strictEqual(yield* run(taskId, server), "completed")
       assert.deepStrictEqual(messageIds(server), [`<${taskId}@paid-once.example>`])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("a task that was lost and asked for again sends its mail with the same Message-ID", () =>
+    Effect.gen(function* () {
+      const server = yield* MailServer.make()
+      const sql = yield* SqlClient.SqlClient
+      const first = yield* enqueue("receipt", "the-event")
+      assert.strictEqual(yield* run(first, server), "completed")
+      yield* sql`DELETE FROM outbox_tasks WHERE task_id = ${first}::uuid`
+      assert.strictEqual(yield* run(yield* enqueue("receipt", "the-event"), server), "completed")
+      assert.deepStrictEqual(messageIds(server), Array(2).fill("<the-event@paid-once.example>"))
     }).pipe(Effect.scoped)
   )
 
