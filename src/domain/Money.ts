@@ -50,7 +50,7 @@ export const totalOf = (
  *
  * Source: ISO 4217, list one, column "minor units".
  */
-const minorDigits: ReadonlyMap<string, number> = new Map([
+export const digitsOtherThanTwo: ReadonlyMap<string, number> = new Map([
   ...["BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV"].map(
     (code) => [code, 0] as const
   ),
@@ -64,10 +64,13 @@ export const format = ({
   amountMinor,
   currency
 }: {
-  readonly amountMinor: number
+  readonly amountMinor: number | bigint
   readonly currency: string
 }): string => {
-  const digits = minorDigits.get(currency) ?? 2
-  const minor = String(amountMinor).padStart(digits + 1, "0")
-  return `${digits === 0 ? minor : `${minor.slice(0, -digits)}.${minor.slice(-digits)}`} ${currency}`
+  const digits = digitsOtherThanTwo.get(currency) ?? 2
+  const sign = amountMinor < 0 ? "-" : ""
+  const minor = String(amountMinor)
+    .slice(sign.length)
+    .padStart(digits + 1, "0")
+  return `${sign}${digits === 0 ? minor : `${minor.slice(0, -digits)}.${minor.slice(-digits)}`} ${currency}`
 }

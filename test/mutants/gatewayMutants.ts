@@ -150,8 +150,8 @@ export const gatewayMutants: ReadonlyArray<Mutant> = [
     name: "cents-as-euros",
     breaks: "an alarm speaks of 2500 EUR where 25.00 EUR are meant",
     file: "src/domain/Money.ts",
-    find: "minorDigits.get(currency) ?? 2",
-    replace: "minorDigits.get(currency) ?? 0",
+    find: "digitsOtherThanTwo.get(currency) ?? 2",
+    replace: "digitsOtherThanTwo.get(currency) ?? 0",
     seenBy: { file: "test/domain/Domain.test.ts", test: "an amount is written as its currency" }
   },
   {

@@ -252,6 +252,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: lostCursor, test: "an event that is not applied" }
   },
   {
+    name: "differences-in-cents",
+    breaks: "a person reads that 2500 EUR are missing where it is 25.00 EUR",
+    file: `${room}/MoneyText.ts`,
+    find: "ELSE 2 END",
+    replace: "ELSE 0 END",
+    seenBy: { file: `${tests}/MoneyText.test.ts`, test: "SQL writes an amount" }
+  },
+  {
     name: "counts-what-is-under-way",
     breaks: "an effect that is on its way is told as missing, and applied twice by a repair",
     file: `${room}/SqlRule.ts`,

@@ -11,7 +11,7 @@ export const Difference = Schema.Struct({
   id: Schema.String,
   orderId: Schema.NullOr(Schema.String),
   paymentId: Schema.NullOr(Schema.String),
-  /** The facts of both books, in words. Amounts are in minor units. */
+  /** The facts of both books, in words. Amounts are as people write them. */
   expected: Schema.String,
   found: Schema.String
 }).annotate({ identifier: "Difference" })

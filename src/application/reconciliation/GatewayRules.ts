@@ -1,5 +1,6 @@
 /** Gateway ledger ↔ payments: what the gateway has done under a payment's key, beside what is recorded of the payment. Pure. */
 import type { PaymentStatus } from "../../domain/Payment.ts"
+import { format } from "../../domain/Money.ts"
 import type { LedgerEntry } from "../GatewayLedger.ts"
 import type { RuleText } from "./Difference.ts"
 
@@ -88,17 +89,18 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
       : {
           rule: "gateway-charge-unknown",
           expected: "a payment",
-          found: `${captured - refunded} ${first?.currency} captured`
+          found: `${format({ amountMinor: captured - refunded, currency: first?.currency ?? "" })} captured`
         }
   }
   if (payment.status === "charging" || payment.status === "refunding") return undefined
   const { amountMinor, currency } = payment
   const [ours, back] = [BigInt(payment.capturedMinor), BigInt(payment.refundedMinor)]
+  const ofOurs = (amountMinor: bigint) => format({ amountMinor, currency })
   const broken = (rule: string, expected: string, found: string): Broken => ({ rule, expected, found })
   if (first === undefined) {
     return ours === 0n
       ? undefined
-      : broken("gateway-capture-missing", `${ours} ${currency} captured at the gateway`, "no capture there")
+      : broken("gateway-capture-missing", `${ofOurs(ours)} captured at the gateway`, "no capture there")
   }
   if (captured - refunded === 0n && ours - back === 0n && (ours === 0n || captured === ours)) return undefined
   if (captures.length > 1) {
@@ -106,15 +108,15 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
       ? undefined
       : broken(
           "gateway-charged-twice",
-          `${ours - back} ${currency} at the gateway`,
-          `${captured - refunded} in ${captures.length} captures`
+          `${ofOurs(ours - back)} at the gateway`,
+          `${format({ amountMinor: captured - refunded, currency: first.currency })} in ${captures.length} captures`
         )
   }
   if (first.amountMinor !== amountMinor || first.currency !== currency) {
     return broken(
       "gateway-amount-differs",
-      `${amountMinor} ${currency}`,
-      `${first.amountMinor} ${first.currency} captured at the gateway`
+      format({ amountMinor, currency }),
+      `${format(first)} captured at the gateway`
     )
   }
   if (ours === 0n) {
@@ -122,12 +124,8 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
   }
   if (refunded === back) return undefined
   if (refunded === 0n)
-    return broken("gateway-refund-missing", `${back} ${currency} refunded at the gateway`, "no refund there")
+    return broken("gateway-refund-missing", `${ofOurs(back)} refunded at the gateway`, "no refund there")
   return refunded === ours && back === 0n
     ? broken("gateway-refund-unrecorded", "the payment is refunded", `the payment is ${payment.status}`)
-    : broken(
-        "gateway-refund-differs",
-        `${back} ${currency} refunded`,
-        `${refunded} ${currency} refunded at the gateway`
-      )
+    : broken("gateway-refund-differs", `${ofOurs(back)} refunded`, `${ofOurs(refunded)} refunded at the gateway`)
 }

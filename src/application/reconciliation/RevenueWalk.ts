@@ -9,6 +9,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Schema } from "effect"
 import { skewInterval } from "../../platform/Ids.ts"
 import { keptSince } from "../../platform/Retention.ts"
+import { format } from "../../domain/Money.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import type { Found, RuleText, Walk } from "./Difference.ts"
@@ -103,8 +104,8 @@ const differencesOf = Effect.fnUntraced(function* (day: string) {
         id,
         orderId: null,
         paymentId: null,
-        expected: `${wanted} ${currency} on ${day}`,
-        found: `${is} ${currency}`
+        expected: `${format({ amountMinor: wanted, currency })} on ${day}`,
+        found: format({ amountMinor: is, currency })
       }
     ]
   })

@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { billing } from "../../subscribers/Billing.ts"
 import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
+import { moneyText } from "../MoneyText.ts"
 import { isGivenUp, isThrough, type SqlRule, within } from "../SqlRule.ts"
 
 const books = "orders ↔ billing"
@@ -40,8 +41,8 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
     repair: undefined,
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", p.id::text AS "paymentId",
-             o.total_amount_minor || ' ' || o.currency || ' of a payment of the order' AS expected,
-             l.amount_minor || ' ' || l.currency || ' of ' || CASE WHEN p.id IS NULL THEN 'another payment' ELSE 'a payment of the order' END AS found
+             ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order' AS expected,
+             ${sql.literal(moneyText("l.amount_minor", "l.currency"))} || ' of ' || CASE WHEN p.id IS NULL THEN 'another payment' ELSE 'a payment of the order' END AS found
       FROM orders AS o JOIN billing_ledger AS l ON l.order_id = o.id
       LEFT JOIN payments AS p ON p.id = l.payment_id AND p.order_id = o.id
       WHERE ${within(sql, "o.id", scope)}

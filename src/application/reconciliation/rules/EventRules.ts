@@ -3,6 +3,7 @@ import type { Books } from "../Books.ts"
 import { skewInterval } from "../../../platform/Ids.ts"
 import { isoTime } from "../../../platform/IsoTime.ts"
 import { keptSince } from "../../../platform/Retention.ts"
+import { moneyText } from "../MoneyText.ts"
 import { type SqlRule, within } from "../SqlRule.ts"
 
 const books = "orders ↔ events"
@@ -79,9 +80,9 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     // The amount is compared as text: whatever stands there is no error.
     find: (sql, scope) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
-             concat_ws(' ', o.total_amount_minor, o.currency, 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id')
+             concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id')
                AS expected,
-             concat_ws(' ', told.money ->> 'amountMinor', told.money ->> 'currency', 'of', e.data ->> 'customerId', 'by', e.data ->> 'paymentId', 'at',
+             concat_ws(' ', ${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, 'of', e.data ->> 'customerId', 'by', e.data ->> 'paymentId', 'at',
                        ${sql.literal(isoTime("e.occurred_at"))}, 'in', e.event_type) AS found
       FROM event_log AS e JOIN orders AS o ON o.id = ${sql.literal(uuidOf("e.aggregate_id"))}
       CROSS JOIN LATERAL (SELECT CASE e.event_type WHEN 'OrderPlaced' THEN e.data -> 'total' ELSE e.data -> 'amount' END AS money) AS told

@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import type { Statement } from "effect/sql"
 import { PaymentId } from "../../../domain/Ids.ts"
 import { type Books } from "../Books.ts"
+import { moneyText } from "../MoneyText.ts"
 import { type Scope, type SqlRule, within } from "../SqlRule.ts"
 
 /** An order beside one of its payments, where `where` holds. `expected` and `found` are SQL. */
@@ -79,8 +80,8 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     means: "the customer pays another amount than the order's",
     repair: undefined,
     find: pair(
-      "o.total_amount_minor || ' ' || o.currency",
-      "p.amount_minor || ' ' || p.currency",
+      moneyText("o.total_amount_minor", "o.currency"),
+      moneyText("p.amount_minor", "p.currency"),
       "p.status <> 'declined' AND (p.amount_minor <> o.total_amount_minor OR p.currency <> o.currency)"
     )
   },
