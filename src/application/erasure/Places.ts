@@ -55,16 +55,17 @@ export const erase = Effect.fnUntraced(function* (
     SET record_value = decode(replace(encode(record_value, 'hex'), encode(convert_to(${field}, 'UTF8'), 'hex'),
                                       encode(convert_to(${erased}, 'UTF8'), 'hex')), 'hex')
     WHERE ${ofOrders} AND status = 'discarded'`
-  const given = sql`unnest(${mails.map(({ taskId }) => taskId)}::uuid[], ${mails.map(({ orderId }) => orderId)}::text[]) AS g(task_id, order_id)`
+  const taskIds = mails.map(({ taskId }) => taskId)
+  const given = sql`unnest(${taskIds}::uuid[], ${mails.map(({ orderId }) => orderId)}::text[]) AS g(task_id, order_id)`
   yield* sql`
     UPDATE mail_deliveries AS m
     SET recipient = 'erased-' || g.order_id || '@' || split_part(m.recipient, '@', 2), last_error = NULL
-    FROM ${given} WHERE m.task_id = g.task_id`
+    FROM ${given} WHERE m.task_id = g.task_id AND m.task_id = ANY(${taskIds}::uuid[])`
   yield* sql`
     UPDATE outbox_tasks AS t
     SET payload = jsonb_set(t.payload::jsonb, '{to}', to_jsonb('erased-' || g.order_id || '@' || split_part(t.payload ->> 'to', '@', 2)))::json,
         last_error = NULL, history = '[]'
-    FROM ${given} WHERE t.task_id = g.task_id AND t.payload ->> 'to' IS NOT NULL`
+    FROM ${given} WHERE t.task_id = g.task_id AND t.task_id = ANY(${taskIds}::uuid[]) AND t.payload ->> 'to' IS NOT NULL`
 })
 
 /** Answers to repeated requests, which are kept byte for byte. */

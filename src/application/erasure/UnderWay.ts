@@ -42,6 +42,8 @@ export const mailsOf = Effect.fnUntraced(function* (orderIds: ReadonlyArray<stri
     SELECT t.task_id::text AS "taskId", asked."orderId", t.state,
            EXISTS (SELECT FROM mail_deliveries AS m WHERE m.task_id = t.task_id) AS begun
     FROM asked JOIN outbox_tasks AS t ON t.task_type = ${emailType.name} AND t.idempotency_key = asked.key
+    -- By their keys: Postgres could read all tasks instead, for each batch.
+    WHERE t.idempotency_key = ANY(ARRAY(SELECT key FROM asked))
     ORDER BY t.task_id FOR UPDATE OF t`)
 })
 

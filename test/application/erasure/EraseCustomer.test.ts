@@ -108,6 +108,18 @@ test(
     )
     yield* sql`DELETE FROM outbox_holds`
     assert.strictEqual((yield* erase("dry run")).underWayCount, 0)
+
+    // A version that an operator has discarded at the outbox never comes, and its dead letter loses the id, too.
+    yield* sql`UPDATE consumer_cursors SET version = 1`
+    assert.strictEqual((yield* erase("dry run")).underWayCount, 4)
+    yield* sql`
+      INSERT INTO outbox_dead_letters (lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                                       occurred_at, trace_id, span_id, record_bytes, data, status, attempts, history, ended_at)
+      SELECT 1, 1, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, 1,
+             data, 'discarded', 1, '[]', clock_now() FROM event_log WHERE event_type = 'OrderPaid'`
+    assert.deepInclude(yield* erase(), { orders: 1, underWayCount: 0, left: 0 })
+    const letters = yield* sql`SELECT data ->> 'customerId' AS customer FROM outbox_dead_letters`
+    assert.deepStrictEqual(letters, [{ customer: `erased-${orderId}` }])
   })
 )
 
