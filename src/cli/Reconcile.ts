@@ -2,39 +2,68 @@
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { Reconciliation } from "../application/reconciliation/Reconciliation.ts"
-import type { ReconciliationReport, ReportedDifference } from "../application/reconciliation/ReconciliationRuns.ts"
-import { countOf } from "../platform/Plural.ts"
-import { by, json, onGateway, operatorOf, print, reason, table } from "./Operator.ts"
+import type {
+  ReconciliationReport,
+  ReportedDifference,
+  RuleCount
+} from "../application/reconciliation/ReconciliationRuns.ts"
+import { countOf, numberOf } from "../platform/Plural.ts"
+import { by, json, onGateway, operatorOf, print, reason } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
 
-const repairOf = ({ repair }: ReportedDifference): string =>
-  repair === null ? "" : repair.why === null ? repair.outcome : `${repair.outcome}: ${repair.why}`
+/** The repair of the difference, its outcome, or the way by hand. */
+const mendedBy = ({ repair }: ReportedDifference, rule: RuleCount): readonly [string, string] => {
+  if (rule.repair === null) return ["by hand", rule.byHand ?? "a person has to mend it"]
+  switch (repair?.outcome) {
+    case undefined:
+      return ["--repair", rule.repair]
+    case "repaired":
+      return ["repaired", rule.repair]
+    case "gone":
+      return ["gone", "it was not there any more when the repair looked again"]
+    case "manual":
+      return ["refused", repair?.why ?? "the repair gave no reason"]
+  }
+}
+
+/** Sentences are never cut to a terminal's width. */
+const fact = (name: string, text: string) => `    ${`${name}:`.padEnd(11)}${text}`
+
+const itemLines = (item: ReportedDifference, rule: RuleCount): ReadonlyArray<string> => [
+  `  ${rule.rule} (${rule.books}): ${rule.means}.`,
+  ...(item.paymentId === null ? [] : [fact("payment", item.paymentId)]),
+  ...(item.paymentId === null && item.orderId === null ? [fact("of", item.id)] : []),
+  fact("expected", item.expected),
+  fact("found", item.found),
+  fact(...mendedBy(item, rule))
+]
+
+/** Each order with all that differs of it; at the end what is of no order. */
+const groupsOf = (items: ReadonlyArray<ReportedDifference>, rules: ReadonlyMap<string, RuleCount>) => {
+  const groups = [...Map.groupBy(items, ({ orderId }) => orderId)].toSorted(
+    ([a], [b]) => Number(a === null) - Number(b === null)
+  )
+  return groups.flatMap(([orderId, group]) => [
+    "",
+    orderId === null ? "Of no order" : `Order ${orderId}`,
+    ...group.flatMap((item) => itemLines(item, rules.get(item.rule)!))
+  ])
+}
+
+/** A report lists some differences of each rule. */
+const restOf = (items: ReadonlyArray<ReportedDifference>, { count, rule }: RuleCount): ReadonlyArray<string> => {
+  const left = items.filter(
+    (item) => item.rule === rule && (item.repair === null || item.repair.outcome === "manual")
+  ).length
+  return count > left ? ["", `${numberOf(count - left)} more of ${rule}.`] : []
+}
 
 const lines = ({ compared, differences, items, notCompared, repaired, rules }: ReconciliationReport) => [
   `Compared ${compared.map(({ name, rows }) => `${name} (${rows})`).join(", ")}.`,
   ...notCompared.map(({ rules, why }) => `Not compared: ${why}: ${rules.join(", ")}.`),
   ...(repaired === 0 ? [] : [`Repaired ${countOf(repaired, "difference")}.`]),
-  ...rules
-    .filter(({ count, rule }) => count > 0 || items.some((item) => item.rule === rule))
-    .flatMap(({ books, count, means, repair, rule }) => [
-      "",
-      `${rule}: ${count} (${books}): ${means}.`,
-      `  ${repair === null ? "A person has to mend it" : `--repair: ${repair}`}.`,
-      ...table(
-        items
-          .filter((item) => item.rule === rule)
-          .map((item) => [
-            "  ",
-            item.paymentId === null
-              ? item.orderId === null
-                ? item.id
-                : `order ${item.orderId}`
-              : `payment ${item.paymentId}`,
-            `${item.expected} is expected, and there is: ${item.found}`,
-            repairOf(item)
-          ])
-      )
-    ]),
+  ...groupsOf(items, new Map(rules.map((rule) => [rule.rule, rule]))),
+  ...rules.flatMap((rule) => restOf(items, rule)),
   "",
   differences === 0 ? "All books agree." : `${countOf(differences, "difference")}.`
 ]

@@ -260,6 +260,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: `${tests}/MoneyText.test.ts`, test: "SQL writes an amount" }
   },
   {
+    name: "hides-why-a-repair-was-refused",
+    breaks: "a person reads what the repair would do, and not why it has done nothing",
+    file: "src/cli/Reconcile.ts",
+    find: '["refused", repair?.why ?? "the repair gave no reason"]',
+    replace: '["--repair", rule.repair]',
+    seenBy: { file: "test/operations/ReconcileCommand.test.ts", test: "books that agree, that differ" }
+  },
+  {
     name: "counts-what-is-under-way",
     breaks: "an effect that is on its way is told as missing, and applied twice by a repair",
     file: `${room}/SqlRule.ts`,

@@ -23,15 +23,24 @@ export interface Found extends Difference {
 }
 
 /** A rule as a person reads it. */
-export interface RuleText {
+export type RuleText = {
   readonly name: string
   /** The two books: `payments ↔ orders`. */
   readonly books: string
   /** What a difference means for money. */
   readonly means: string
-  /** The repair; undefined where only a person can mend it. */
-  readonly repair: string | undefined
-}
+} & (
+  | {
+      /** What the repair does. */
+      readonly repair: string
+      readonly byHand?: undefined
+    }
+  | {
+      readonly repair: undefined
+      /** The steps of a person, where no repair helps, with a command or a page of the documentation. */
+      readonly byHand: string
+    }
+)
 
 /** Whether only a person can mend the differences of the rule. */
 export const isManual = ({ repair }: RuleText): boolean => repair === undefined

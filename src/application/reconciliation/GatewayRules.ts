@@ -23,7 +23,8 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     name: "gateway-charge-unknown",
     books,
     means: "a customer was charged for something that nobody here knows",
-    repair: undefined
+    repair: undefined,
+    byHand: "find the charge by its key on the gateway's pages, and refund it there: docs/payments.md"
   },
   {
     name: "gateway-capture-unrecorded",
@@ -35,15 +36,24 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     name: "gateway-capture-missing",
     books,
     means: "an order counts as paid, and the gateway has no such money",
-    repair: undefined
+    repair: undefined,
+    byHand:
+      "look with paid-once payments check, and ask the gateway for the payment's id; if no money has come, the customer has to pay again: docs/payments.md"
   },
   {
     name: "gateway-amount-differs",
     books,
     means: "the gateway has taken another amount than the payment's",
-    repair: undefined
+    repair: undefined,
+    byHand: "look with paid-once payments check, and refund what is too much on the gateway's pages: docs/payments.md"
   },
-  { name: "gateway-charged-twice", books, means: "a customer was charged twice for one payment", repair: undefined },
+  {
+    name: "gateway-charged-twice",
+    books,
+    means: "a customer was charged twice for one payment",
+    repair: undefined,
+    byHand: "refund the second charge on the gateway's pages; both have the payment's id as their key: docs/payments.md"
+  },
   {
     name: "gateway-refund-unrecorded",
     books,
@@ -54,13 +64,16 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     name: "gateway-refund-missing",
     books,
     means: "the customer was told of a refund, and has no money back",
-    repair: undefined
+    repair: undefined,
+    byHand:
+      "refund the charge on the gateway's pages, and see with paid-once payments check that the books agree: docs/payments.md"
   },
   {
     name: "gateway-refund-differs",
     books,
     means: "another amount went back than the payment's",
-    repair: undefined
+    repair: undefined,
+    byHand: "look with paid-once payments check, and refund what is missing on the gateway's pages: docs/payments.md"
   }
 ]
 

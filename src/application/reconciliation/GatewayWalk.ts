@@ -156,8 +156,8 @@ export const make = Effect.gen(function* () {
     }),
     mend: Effect.fnUntraced(function* (found, operator, trust) {
       const { key, orderId, paymentId, rule } = found
-      const { means = "", repair } = gatewayRules.find(({ name }) => name === rule) ?? {}
-      if (repair === undefined || orderId === null || paymentId === null) return manual(means)
+      const { byHand = "", repair } = gatewayRules.find(({ name }) => name === rule) ?? {}
+      if (repair === undefined || orderId === null || paymentId === null) return manual(byHand)
       // Before the transaction: no call to another company inside one. A capture or a refund, once made, stays made.
       const entries = yield* find([key])
       const id = PaymentId.make(paymentId)

@@ -146,7 +146,7 @@ export class Reconciliation extends Context.Service<
           return Effect.succeed(manual(`it waits for ${sources.join(", ")}: a person mends that first`))
         const rule = walk.rules.find(({ name }) => name === one.rule)
         return rule === undefined || isManual(rule)
-          ? Effect.succeed(manual(rule?.means ?? ""))
+          ? Effect.succeed(manual(rule?.byHand ?? ""))
           : trustIn(walks, one).pipe(
               Effect.flatMap((trust) => walk.mend(one, operator, trust)),
               // Without the gateway nobody can confirm the order's payments, so nothing is built on them.
@@ -221,12 +221,13 @@ export class Reconciliation extends Context.Service<
           )
         }
         const rules = walked.flatMap(({ left, walk }) =>
-          walk.rules.map(({ books, means, name, repair = null }) => ({
+          walk.rules.map(({ books, byHand, means, name, repair = null }) => ({
             rule: name,
             books,
             count: left.get(name) ?? 0,
             means,
-            repair
+            repair,
+            ...(byHand === undefined ? {} : { byHand })
           }))
         )
         const all = walked.flatMap(({ items }) => items)

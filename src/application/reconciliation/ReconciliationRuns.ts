@@ -21,7 +21,9 @@ export const RuleCount = Schema.Struct({
   /** Its meaning for money. */
   means: Schema.String,
   /** The repair; null where only a person can mend it. */
-  repair: Schema.NullOr(Schema.String)
+  repair: Schema.NullOr(Schema.String),
+  /** What that person does. A result of an older version does not have it. */
+  byHand: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "RuleCount" })
 export type RuleCount = typeof RuleCount.Type
 

@@ -21,7 +21,7 @@ export interface Kept {
 }
 
 /** A rule that one statement checks. */
-export interface SqlRule extends RuleText {
+export type SqlRule = RuleText & {
   /** The statement's rows are {@link FoundRow}. It sees a snapshot, and says itself what is under way and so no difference. */
   readonly find: (sql: Sql, scope: Scope, kept: Kept) => Statement.Statement<unknown>
   /** Its repair, in a transaction that has locked the order and its payments and has found the difference again. */
@@ -153,7 +153,7 @@ export const walk = (
       ),
     mend: (found, operator, trust) => {
       const rule = usable.find(({ name }) => name === found.rule)
-      if (rule?.mend === undefined || found.orderId === null) return Effect.succeed(manual(rule?.means ?? ""))
+      if (rule?.mend === undefined || found.orderId === null) return Effect.succeed(manual(rule?.byHand ?? ""))
       const { mend } = rule
       return inOneTransaction(database, found, operator, {
         lock: lockOrder(found.orderId),

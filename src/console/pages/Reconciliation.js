@@ -114,11 +114,13 @@ const ruleColumns = [
   {
     head: "repair",
     as: /** @type {const} */ ("wide"),
-    cell: (/** @type {any} */ { repair }) => repair ?? html`<span class="dim">a person has to mend it</span>`
+    cell: (/** @type {any} */ { byHand = "a person has to mend it", repair }) =>
+      repair ?? html`<span class="dim">by hand: ${byHand}</span>`
   }
 ]
 
-const itemColumns = [
+/** @param {ReadonlyMap<string, any>} rules */
+const itemColumnsOf = (rules) => [
   { head: "rule", cell: (/** @type {any} */ { rule }) => html`<code>${rule}</code>` },
   {
     head: "of",
@@ -135,12 +137,14 @@ const itemColumns = [
   },
   {
     head: "repair",
-    cell: (/** @type {any} */ { repair }) =>
-      repair === null
-        ? "–"
-        : html`${repair.outcome === "manual" ? "left to a person" : repair.outcome}${
-            repair.why === null ? null : html`<br /><small class="dim">${repair.why}</small>`
-          }`
+    cell: (/** @type {any} */ { repair, rule }) =>
+      rules.get(rule)?.byHand !== undefined
+        ? html`by hand<br /><small class="dim">${rules.get(rule).byHand}</small>`
+        : repair === null
+          ? "–"
+          : html`${repair.outcome === "manual" ? "refused" : repair.outcome}${
+              repair.why === null ? null : html`<br /><small class="dim">${repair.why}</small>`
+            }`
   }
 ]
 
@@ -177,8 +181,8 @@ const Last = ({ last }) => {
           ? html`<${Empty}>${last.differences === 0 ? "All books agree." : "None is listed."}<//>`
           : html`<${Table}
               caption="Differences"
-              columns=${itemColumns}
-              rows=${last.items}
+              columns=${itemColumnsOf(new Map(last.rules.map((/** @type {any} */ rule) => [rule.rule, rule])))}
+              rows=${[...Map.groupBy(last.items, (/** @type {any} */ { orderId }) => orderId).values()].flat()}
               keyOf=${(/** @type {any} */ { id, rule }) => `${rule} ${id}`}
             />`
       }

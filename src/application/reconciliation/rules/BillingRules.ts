@@ -39,6 +39,8 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
     books,
     means: "the ledger tells another amount, or names another payment, than the order",
     repair: undefined,
+    byHand:
+      "paid-once events search --order tells what was published; let the accountant correct the entry, or set the order's row right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", p.id::text AS "paymentId",
              ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order' AS expected,
@@ -53,6 +55,8 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
     books,
     means: "one movement counts twice in the ledger",
     repair: undefined,
+    byHand:
+      "paid-once events search --order tells the one event that is right; let the accountant take the other entry out: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, o.id || ' ' || l.debit_account AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              'one entry that debits ' || l.debit_account AS expected, count(*) || ' entries' AS found
@@ -69,6 +73,8 @@ export const ledgerRules: ReadonlyArray<SqlRule> = [
     books,
     means: "the ledger counts money that no order has brought",
     repair: undefined,
+    byHand:
+      "ask the gateway whether the money has come; if it has, take the order from a backup, and else let the accountant take the entry out: docs/restore.md",
     find: (sql, scope) => sql`
       SELECT l.event_id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              CASE l.debit_account WHEN 'gateway' THEN 'a paid order' ELSE 'a refunded order' END AS expected,

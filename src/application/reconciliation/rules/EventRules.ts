@@ -76,6 +76,8 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     means:
       "the archive tells another amount, customer, payment or time than the order: what is booked from it would be wrong",
     repair: undefined,
+    byHand:
+      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql: docs/operations.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error.
     find: (sql, scope) => sql`
@@ -99,6 +101,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     books,
     means: "consumers have booked a change that the order does not have",
     repair: undefined,
+    byHand: "the order's row is older than its events, as after a restore: paid-once roll-forward, docs/restore.md",
     needsArchive: true,
     find: (sql, scope) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",

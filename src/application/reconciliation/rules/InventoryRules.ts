@@ -93,6 +93,7 @@ export const reservationRules: ReadonlyArray<SqlRule> = [
     books,
     means: "goods are held, or set free, that no order speaks of",
     repair: undefined,
+    byHand: "count the goods, and set the reservation and the stock right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT r.order_id::text AS key, r.order_id || ' ' || r.sku AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              CASE WHEN o.id IS NULL THEN 'an order ' || r.order_id

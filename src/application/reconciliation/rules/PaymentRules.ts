@@ -65,6 +65,8 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     books,
     means: "goods leave, and no money has come",
     repair: undefined,
+    byHand:
+      "look with paid-once payments check at each payment of the order, and with paid-once events search --order at what was published; take the row that was changed from a backup: docs/restore.md",
     find: without("paid", "a captured payment", "p.captured_minor > 0")
   },
   {
@@ -72,6 +74,8 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     books,
     means: "the customer was told of a refund that nobody has made",
     repair: undefined,
+    byHand:
+      "refund the payment on the gateway's pages, or take the row that was changed from a backup: docs/restore.md",
     find: without("refunded", "a refunded payment", "p.status = 'refunded'")
   },
   {
@@ -79,6 +83,8 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     books,
     means: "the customer pays another amount than the order's",
     repair: undefined,
+    byHand:
+      "paid-once events search --order tells which amount was published, and paid-once payments check which one was charged; set the wrong row right with psql: docs/operations.md",
     find: pair(
       moneyText("o.total_amount_minor", "o.currency"),
       moneyText("p.amount_minor", "p.currency"),
