@@ -192,6 +192,41 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "l.amount_minor <> o.total_amount_minor OR l.currency",
     "l.currency"
   ),
+  blind(
+    "billing-entry-differs-in-account",
+    "an entry credits another account",
+    billing,
+    "NOT IN (('gateway', 'sales'),",
+    "NOT IN (('gateway', 'sales'), ('gateway', 'refunds'),"
+  ),
+  blind(
+    "billing-entry-differs-in-time",
+    "an entry has the time of another day",
+    billing,
+    "OR NOT l.occurred_at BETWEEN",
+    "OR l.occurred_at IS NULL AND NOT l.occurred_at BETWEEN"
+  ),
+  blind(
+    "lines-differ",
+    "a line's price was changed",
+    events,
+    "AND lines.total <> o.total_amount_minor",
+    "AND lines.total < o.total_amount_minor"
+  ),
+  blind(
+    "mail-differs",
+    "a receipt tells another amount",
+    "rules/MailRules.ts",
+    "' ' || wanted.amount || ' '",
+    "wanted.amount"
+  ),
+  blind(
+    "mail-sent-cancelled",
+    "the task of a mail that was sent says cancelled",
+    "rules/MailRules.ts",
+    "t.state IN ('cancelled', 'dead')",
+    "t.state IN ('dead')"
+  ),
   blind("billing-entry-twice", "a sale was booked twice", billing, "HAVING count(*) > 1", "HAVING count(*) > 2"),
   blind(
     "billing-entry-unfounded",

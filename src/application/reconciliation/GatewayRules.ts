@@ -66,7 +66,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "the customer was told of a refund, and has no money back",
     repair: undefined,
     byHand:
-      "refund the charge on the gateway's pages, and see with paid-once payments check that the books agree: docs/payments.md"
+      "refund the charge on the gateway's pages if the order was refunded; if only the payment's row says so, set the row right with psql: docs/payments.md"
   },
   {
     name: "gateway-refund-differs",

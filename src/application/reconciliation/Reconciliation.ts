@@ -34,7 +34,7 @@ import { billingRules, ledgerRules } from "./rules/BillingRules.ts"
 import { cursorRules } from "./rules/CursorRules.ts"
 import { archiveRules, eventRules } from "./rules/EventRules.ts"
 import { inventoryRules, reservationRules } from "./rules/InventoryRules.ts"
-import { mailRules } from "./rules/MailRules.ts"
+import { mailRules, mailTaskRules } from "./rules/MailRules.ts"
 import { paymentRules } from "./rules/PaymentRules.ts"
 import * as SqlRule from "./SqlRule.ts"
 
@@ -135,7 +135,7 @@ export class Reconciliation extends Context.Service<
           ...mailRules(books, yield* Tasks)
         ]),
         table("event_log", "event_id", "aggregate_id", archiveRules),
-        table("billing_ledger", "event_id", "order_id", ledgerRules),
+        table("billing_ledger", "event_id", "order_id", [...ledgerRules, ...mailTaskRules(yield* Tasks)]),
         table("inventory_reservations", "order_id", "order_id", reservationRules),
         RevenueWalk.make(database, kept)
       ]

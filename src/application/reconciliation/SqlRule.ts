@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import type { Operator } from "../../platform/OperatorAudit.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { type CantMend, type Found, isManual, pageRows, type RuleText, type Walk } from "./Difference.ts"
@@ -25,7 +26,9 @@ export type SqlRule = RuleText & {
   /** The statement's rows are {@link FoundRow}. It sees a snapshot, and says itself what is under way and so no difference. */
   readonly find: (sql: Sql, scope: Scope, kept: Kept) => Statement.Statement<unknown>
   /** Its repair, in a transaction that has locked the order and its payments and has found the difference again. */
-  readonly mend?: ((found: Found) => Effect.Effect<void, CantMend | SqlError.SqlError, Transaction>) | undefined
+  readonly mend?:
+    | ((found: Found, operator: Operator) => Effect.Effect<void, CantMend | SqlError.SqlError, Transaction>)
+    | undefined
   /** Whether the rule needs the archive of published events. */
   readonly needsArchive?: boolean
 }
@@ -159,7 +162,7 @@ export const walk = (
         lock: lockOrder(found.orderId),
         isThere: Effect.map(findIn({ keys: [found.key] }, [rule]), (now) => now.some(({ id }) => id === found.id)),
         trust,
-        act: mend(found)
+        act: mend(found, operator)
       })
     }
   }

@@ -469,6 +469,67 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "an entry credits another account",
+    rule: "billing-entry-differs",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE billing_ledger SET credit_account = 'refunds' WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "an entry has the time of another day",
+    rule: "billing-entry-differs",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE billing_ledger SET occurred_at = occurred_at - interval '3 days' WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "a line's price was changed",
+    rule: "lines-differ",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE order_lines SET unit_amount_minor = unit_amount_minor + 1 WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "all lines of an order are gone, and its reservation",
+    rule: "lines-differ",
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM order_lines WHERE order_id = ${pending}::uuid`
+        yield* sql`DELETE FROM inventory_reservations WHERE order_id = ${pending}::uuid`
+      }),
+    by: "person"
+  },
+  {
+    of: "a receipt tells another amount",
+    rule: "mail-differs",
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE outbox_tasks SET payload = replace(payload::text, ' 1.00 EUR', ' 11.00 EUR')::json
+        WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
+    by: "person"
+  },
+  {
+    of: "the task of a mail that was sent says cancelled",
+    rule: "mail-sent-cancelled",
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`
+          INSERT INTO mail_deliveries (task_id, kind, recipient, subject, status, created_at, updated_at, sent_at)
+          SELECT task_id, 'receipt', 'a@b.example', 's', 'sent', clock_now(), clock_now(), clock_now() FROM outbox_tasks
+          WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+        yield* sql`
+          UPDATE outbox_tasks SET state = 'cancelled', finished_at = clock_now()
+          WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+      }),
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT state FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+        assert.deepStrictEqual(rows, [{ state: "pending" }])
+      })
+  },
+  {
     of: "a sale was booked twice, and no second receipt is asked for",
     rule: "billing-entry-twice",
     broken: ({ paid }, sql) =>

@@ -41,10 +41,10 @@ test(
     yield* sql`UPDATE event_log SET data = jsonb_set(data::jsonb, '{total,amountMinor}', '"a lot"')::json WHERE aggregate_id = ${pending}`
     const { items } = yield* look
     const textsOf = (rule: string) => items.flatMap((one) => (one.rule === rule ? [one.expected, one.found] : []))
-    assert.deepStrictEqual(textsOf("billing-entry-differs"), [
-      "1.00 EUR of a payment of the order",
-      "0.90 EUR of a payment of the order"
-    ])
+    assert.deepStrictEqual(
+      textsOf("billing-entry-differs").map((text) => text.split(" from ")[0]),
+      ["1.00 EUR of a payment of the order", "0.90 EUR of a payment of the order"]
+    )
     assert.deepStrictEqual(textsOf("gateway-amount-differs"), ["1.00 EUR", "0.99 EUR captured at the gateway"])
     const [wanted, is] = textsOf("revenue-differs")
     assert.match(wanted ?? "", /^1\.00 EUR on 20/)

@@ -1,5 +1,7 @@
 /** Orders ↔ billing ledger. An entry is written once for OrderPaid and once for OrderRefunded, and is never changed. */
 import { Effect } from "effect"
+import { skewInterval } from "../../../platform/Ids.ts"
+import { isoTime } from "../../../platform/IsoTime.ts"
 import { billing } from "../../subscribers/Billing.ts"
 import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
@@ -37,18 +39,23 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
   {
     name: "billing-entry-differs",
     books,
-    means: "the ledger tells another amount, or names another payment, than the order",
+    means: "the ledger tells another amount, payment, account or time than the order: its balances are wrong",
     repair: undefined,
     byHand:
       "paid-once events search --order tells what was published; let the accountant correct the entry, or set the order's row right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", p.id::text AS "paymentId",
-             ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order' AS expected,
-             ${sql.literal(moneyText("l.amount_minor", "l.currency"))} || ' of ' || CASE WHEN p.id IS NULL THEN 'another payment' ELSE 'a payment of the order' END AS found
+             ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order'
+               || CASE l.debit_account WHEN 'refunds' THEN ' from gateway to refunds' ELSE ' from sales to gateway' END
+               || ', at the time of the entry''s event' AS expected,
+             ${sql.literal(moneyText("l.amount_minor", "l.currency"))} || ' of ' || CASE WHEN p.id IS NULL THEN 'another payment' ELSE 'a payment of the order' END
+               || ' from ' || l.credit_account || ' to ' || l.debit_account || ' at ' || ${sql.literal(isoTime("l.occurred_at"))} AS found
       FROM orders AS o JOIN billing_ledger AS l ON l.order_id = o.id
       LEFT JOIN payments AS p ON p.id = l.payment_id AND p.order_id = o.id
       WHERE ${within(sql, "o.id", scope)}
-        AND (l.amount_minor <> o.total_amount_minor OR l.currency <> o.currency OR p.id IS NULL)`
+        AND (l.amount_minor <> o.total_amount_minor OR l.currency <> o.currency OR p.id IS NULL
+             OR (l.debit_account, l.credit_account) NOT IN (('gateway', 'sales'), ('refunds', 'gateway'))
+             OR NOT l.occurred_at BETWEEN uuid_v7_time(l.event_id) - ${skewInterval}::interval AND uuid_v7_time(l.event_id) + ${skewInterval}::interval)`
   },
   {
     name: "billing-entry-twice",

@@ -15,6 +15,22 @@ const uuidOf = (column: string) =>
 /** Of the orders: the alias is `o`. */
 export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRule> => [
   {
+    name: "lines-differ",
+    books: "orders ↔ lines",
+    means: "the customer pays for other goods than the order reserves",
+    repair: undefined,
+    byHand:
+      "paid-once events search --order shows the lines in OrderPlaced; set order_lines right with psql: docs/operations.md",
+    find: (sql, scope) => sql`
+      SELECT o.id::text AS key, o.id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
+             ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' as the sum of the lines' AS expected,
+             ${sql.literal(moneyText("lines.total", "o.currency"))} AS found
+      FROM orders AS o
+      CROSS JOIN LATERAL (SELECT coalesce(sum(l.quantity::numeric * l.unit_amount_minor), 0) AS total
+                          FROM order_lines AS l WHERE l.order_id = o.id) AS lines
+      WHERE ${within(sql, "o.id", scope)} AND lines.total <> o.total_amount_minor`
+  },
+  {
     name: "event-missing",
     books,
     means: "no consumer hears of the change: no ledger entry, no revenue, no mail",

@@ -2,9 +2,11 @@
 import { Effect } from "effect"
 import { keptSince } from "../../../platform/Retention.ts"
 import { Tasks } from "../../../tasks/Tasks.ts"
+import { TaskId } from "../../../tasks/TaskType.ts"
 import { receipts } from "../../subscribers/Receipts.ts"
 import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
+import { moneyText } from "../MoneyText.ts"
 import { isGivenUp, isThrough, type SqlRule, within } from "../SqlRule.ts"
 
 const books = "orders ↔ mail"
@@ -17,6 +19,48 @@ const movements = `
   SELECT o.id, e.event_id, e.event_type
   FROM looked AS o JOIN event_log AS e ON e.aggregate_id = o.id::text AND e.aggregate_type = 'Order'
   WHERE e.event_type IN ('OrderPaid', 'OrderRefunded')`
+
+/** Of the ledger's entries `l`, with the mail's task `t` of each. Tasks are deleted once they are old. */
+export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> => [
+  {
+    name: "mail-differs",
+    books,
+    means: "a customer reads another amount, or of another movement, than the order's",
+    repair: undefined,
+    byHand:
+      "if the mail is sent, write to the customer; then set the payload of the task in outbox_tasks right with psql: docs/operations.md",
+    find: (sql, scope) => sql`
+      SELECT l.event_id::text AS key, t.task_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
+             wanted.kind || ' of ' || wanted.amount AS expected,
+             concat_ws(' ', t.payload ->> 'kind', 'with the text:', left(t.payload ->> 'text', 300)) AS found
+      FROM billing_ledger AS l
+      JOIN orders AS o ON o.id = l.order_id
+      JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
+      CROSS JOIN LATERAL (SELECT CASE l.debit_account WHEN 'gateway' THEN 'receipt' ELSE 'refund-notice' END AS kind,
+                                 ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} AS amount) AS wanted
+      WHERE ${within(sql, "l.event_id", scope)}
+        AND (t.payload ->> 'kind' IS DISTINCT FROM wanted.kind
+             OR coalesce(strpos(t.payload ->> 'text', ' ' || wanted.amount || ' '), 0) = 0)`
+  },
+  {
+    name: "mail-sent-cancelled",
+    books: "mail ↔ tasks",
+    means: "the customer has the mail, and the books say that it was given up",
+    repair: "its task runs anew, finds that the mail is sent, and ends",
+    find: (sql, scope) => sql`
+      SELECT l.event_id::text AS key, t.task_id::text AS id, l.order_id::text AS "orderId", NULL::text AS "paymentId",
+             'a completed task: the mail is sent' AS expected, 'the task is ' || t.state AS found
+      FROM billing_ledger AS l
+      JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
+      JOIN mail_deliveries AS m ON m.task_id = t.task_id
+      WHERE ${within(sql, "l.event_id", scope)} AND t.state IN ('cancelled', 'dead') AND m.status = 'sent'`,
+    mend: ({ id }, operator) =>
+      tasks.retry(TaskId.make(id), operator).pipe(
+        Effect.mapError(({ message }) => new CantMend({ reason: message })),
+        Effect.asVoid
+      )
+  }
+]
 
 /** Of the orders. */
 export const mailRules = ({ published }: Books, tasks: Tasks["Service"]): ReadonlyArray<SqlRule> => [
