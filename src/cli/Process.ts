@@ -1,13 +1,12 @@
 /**
- * How the process ends. The first SIGINT or SIGTERM closes every scope in order and exits 0. A second one, or the hard limit, exits 1 at once; the
- * next start recovers.
+ * How the process ends. The first SIGINT or SIGTERM closes every scope in order. Then a service exits 0, and a command that had not finished exits
+ * 130 or 143 with a line that says so. A second signal, or the hard limit, exits at once; the next start recovers.
  */
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
-import { writeSync } from "node:fs"
 import * as Grace from "../platform/Grace.ts"
 import * as EarlySignals from "./EarlySignals.ts"
 
-/** The exit status of a command: 0 success, 1 problems found, 2 wrong usage. */
+/** The exit status of a command: 0 success, 1 problems found, 2 wrong usage. An interrupted command has EarlySignals'. */
 export class ExitStatus extends Error {
   override readonly name = "ExitStatus"
   readonly status: number
@@ -15,11 +14,6 @@ export class ExitStatus extends Error {
     super(`exit status ${status}`)
     this.status = status
   }
-}
-
-/** Writes one line to stderr, synchronously: the event loop may not run again. */
-const say = (line: string) => {
-  writeSync(2, `${line}\n`)
 }
 
 /**
@@ -37,28 +31,28 @@ export const limitStop = (millis: number): void => {
 }
 
 const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>) => {
-  let stopping = false
+  let first: NodeJS.Signals | undefined
   let firstMillis = 0
   const onSignal = (signal: NodeJS.Signals) => {
-    if (stopping) {
+    if (first !== undefined) {
       if (performance.now() - firstMillis < echoMillis) return
-      say(`paid-once: second ${signal}: leaving at once`)
-      process.exit(1)
+      EarlySignals.say(`paid-once: second ${signal}: leaving at once`)
+      process.exit(EarlySignals.statusOf(signal, 1))
     }
-    stopping = true
+    first = signal
     firstMillis = performance.now()
     Grace.begin(signal)
     // A timer outside of Effect: it must fire when Effect's own shutdown hangs.
     setTimeout(() => {
-      say(`paid-once: still not down after ${hardMillis} ms (SHUTDOWN_HARD_MILLIS): leaving`)
-      process.exit(1)
+      EarlySignals.say(`paid-once: still not down after ${hardMillis} ms (SHUTDOWN_HARD_MILLIS): leaving`)
+      process.exit(EarlySignals.statusOf(signal, 1))
     }, hardMillis).unref()
     fiber.interruptUnsafe(fiber.id)
   }
   process.on("SIGINT", onSignal)
   process.on("SIGTERM", onSignal)
   EarlySignals.release()
-  return () => stopping
+  return () => first
 }
 
 /**
@@ -66,12 +60,14 @@ const interruptBySignal = (fiber: Fiber.Fiber<unknown, unknown>) => {
  */
 export const runMain = (program: Effect.Effect<unknown, unknown>): void => {
   Runtime.makeRunMain(({ fiber, teardown }) => {
-    const wasStopped = interruptBySignal(fiber)
-    fiber.addObserver((exit) => teardown(exit, (code) => process.exit(wasStopped() && isQuiet(exit) ? 0 : code)))
+    const signal = interruptBySignal(fiber)
+    fiber.addObserver((exit) => {
+      const first = signal()
+      if (first !== undefined && Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)) EarlySignals.leave(first)
+      teardown(exit, (code) => process.exit(code))
+    })
   })(Effect.tapCause(program, report), { disableErrorReporting: true, teardown })
 }
-
-const isQuiet = (exit: Exit.Exit<unknown, unknown>) => Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)
 
 const teardown: Runtime.Teardown = (exit, onExit) => {
   if (Exit.isSuccess(exit)) return onExit(0)

@@ -233,7 +233,8 @@ Made from the code by \`npm run reference\`; a test holds it. Edit the docstring
 
 ## Commands
 
-\`npm start\` is \`paid-once serve\`. Everything else: \`npm run paid-once -- COMMAND\`. Exit status: 0 fine, 1 problems found, 2 wrong usage.
+\`npm start\` is \`paid-once serve\`. Everything else: \`npm run paid-once -- COMMAND\`. Exit status: 0 fine, 1 problems found, 2 wrong usage, 130 or 143
+interrupted by SIGINT or SIGTERM before the command had finished. A service that a signal stops cleanly exits with 0.
 
 ${(await commands([])).join("\n\n")}
 

@@ -7,6 +7,7 @@ import { writeFileSync } from "node:fs"
 import * as Path from "node:path"
 import { pathToFileURL } from "node:url"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
@@ -70,27 +71,100 @@ registerHooks({
   }
 })`
 
-it.live("a signal before anything has begun is a clean stop", () =>
+/** A command of the service, which nothing waits for yet. */
+const command = (words: ReadonlyArray<string>, env: Readonly<Record<string, string>>, hook?: string) => {
+  const child = spawn(
+    process.execPath,
+    [
+      ...(hook === undefined ? [] : ["--import", pathToFileURL(hook).href]),
+      Path.join(root, "src/paid-once.ts"),
+      ...words
+    ],
+    { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, stdio: ["ignore", "pipe", "pipe"] }
+  )
+  let stderr = ""
+  child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()))
+  const ended = new Promise<{ readonly status: number | string | null; readonly stderr: string }>((resolve) =>
+    child.on("close", (code, killer) => resolve({ status: code ?? killer, stderr }))
+  )
+  return { child, ended: Effect.promise(() => ended) }
+}
+
+const unfinished = (name: string, signal: string) =>
+  `paid-once: ${name} was interrupted by ${signal}: it has not finished, run it again`
+
+it.live("a signal while the program is read is a clean stop of a service", () =>
   Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory
     const hook = Path.join(directory, "announcing.mjs")
     writeFileSync(hook, announcing)
     for (const signal of ["SIGTERM", "SIGINT"] as const) {
-      const status = yield* Effect.callback<number | string | null>((resume) => {
-        const child = spawn(
-          process.execPath,
-          ["--import", pathToFileURL(hook).href, Path.join(root, "src/paid-once.ts"), "serve"],
-          {
-            env: { PATH: process.env["PATH"], DATA_DIRECTORY: directory, PORT: "0" },
-            stdio: ["ignore", "pipe", "ignore"]
-          }
-        )
-        child.stdout.once("data", () => child.kill(signal))
-        child.on("close", (code, killer) => resume(Effect.succeed(code ?? killer)))
-      })
-      assert.strictEqual(status, 0)
+      const { child, ended } = command(["serve"], { DATA_DIRECTORY: directory, PORT: "0" }, hook)
+      child.stdout.once("data", () => child.kill(signal))
+      assert.strictEqual((yield* ended).status, 0)
     }
   }).pipe(Effect.scoped)
+)
+
+/** As `announcing`, and Node never gets the file: whatever the process does then, it does before the program runs. */
+const withholding = `
+import { register } from "node:module"
+register("data:text/javascript," + encodeURIComponent(${JSON.stringify(`
+import { writeSync } from "node:fs"
+export const load = (url, context, next) => {
+  if (!url.endsWith("/src/cli/PaidOnce.ts")) return next(url, context)
+  writeSync(1, "reading")
+  return new Promise(() => {})
+}`)}))
+setInterval(() => {}, 60_000)`
+
+it.live("a signal before anything has begun is a clean stop of a service, and the end of an unfinished command", () =>
+  Effect.gen(function* () {
+    const directory = yield* TestDatabase.dataDirectory
+    const hook = Path.join(directory, "withholding.mjs")
+    writeFileSync(hook, withholding)
+    for (const [words, signal, status, line] of [
+      [["serve"], "SIGTERM", 0, ""],
+      [["--log-level", "error", "serve"], "SIGINT", 0, ""],
+      [["gateway"], "SIGTERM", 0, ""],
+      [["demo"], "SIGINT", 0, ""],
+      [["reconcile"], "SIGTERM", 143, unfinished("reconcile", "SIGTERM")],
+      [["--log-level", "error", "doctor"], "SIGINT", 130, unfinished("doctor", "SIGINT")]
+    ] as const) {
+      const { child, ended } = command(words, { DATA_DIRECTORY: directory }, hook)
+      child.stdout.once("data", () => child.kill(signal))
+      const { status: found, stderr } = yield* ended
+      assert.deepStrictEqual([found, stderr.trim()], [status, line], words.join(" "))
+    }
+  }).pipe(Effect.scoped)
+)
+
+it.live("an interrupted command exits with 130 or 143, and says that it has not finished", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const sql = yield* SqlClient.SqlClient
+    const env = { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: yield* TestDatabase.dataDirectory }
+    const waiting = sql`SELECT 1 FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+    for (const [signal, status] of [
+      ["SIGTERM", 143],
+      ["SIGINT", 130]
+    ] as const) {
+      const { status: found, stderr } = yield* sql.withTransaction(
+        Effect.gen(function* () {
+          yield* sql`LOCK payments, outbox_tasks`
+          const { child, ended } = command(["status"], env)
+          yield* eventually(
+            "the command to wait for a table",
+            Effect.map(waiting, (rows) => rows.length > 0)
+          )
+          child.kill(signal)
+          return yield* ended
+        })
+      )
+      assert.strictEqual(found, status, stderr)
+      assert.strictEqual(stderr.trim().split("\n").at(-1), unfinished("status", signal))
+    }
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
 
 it.live("a task that does not end within the grace is given back, not counted, and run by the next process", () =>

@@ -1,6 +1,7 @@
 /** Mistakes of one line where the service is put together: a layer that somebody forgot. */
 import type { Mutant } from "./mutants.ts"
 
+const signals = "test/e2e/Signals.test.ts"
 const seenBy = { file: "test/main/Fibers.test.ts", test: "a process with the roles" }
 
 export const mainMutants: ReadonlyArray<Mutant> = [
@@ -59,5 +60,21 @@ export const mainMutants: ReadonlyArray<Mutant> = [
     find: "BrokerReachability.layer, LowWaterMarks.layerRaising, OutboxMetrics",
     replace: "BrokerReachability.layer, OutboxMetrics",
     seenBy
+  },
+  {
+    name: "interrupted-is-success",
+    breaks: "roll-forward is interrupted, and the service starts behind its topic",
+    file: "src/cli/Process.ts",
+    find: "EarlySignals.leave(first)",
+    replace: "process.exit(0)",
+    seenBy: { file: signals, test: "an interrupted command exits with 130 or 143" }
+  },
+  {
+    name: "interrupted-early-is-success",
+    breaks: "a command that a signal ends at its start passes for done",
+    file: "src/cli/EarlySignals.ts",
+    find: "process.exit(statusOf(signal, 0))",
+    replace: "process.exit(0)",
+    seenBy: { file: signals, test: "a signal before anything has begun" }
   }
 ]
