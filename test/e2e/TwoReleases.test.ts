@@ -30,6 +30,8 @@ const short = {
   // Another process soon takes over the tasks of a killed one.
   TASK_LEASE_MILLIS: "5000",
   TASK_HEARTBEAT_MILLIS: "1000",
+  // A task that the killed process has lost counts as failed, and comes again after the first of these.
+  TASK_RETRY_DELAYS: "1s,1s,2s,2s,5s,5s,10s,10s",
   // A session of a process that is merely slow stays: an event that is sent twice would be the deploy's fault.
   OUTBOX_SESSION_TIMEOUT_MILLIS: "60000",
   CONSUMER_SESSION_TIMEOUT_MILLIS: "60000"
@@ -195,7 +197,12 @@ it.live(
         yield* phase("this release alone", [next])
         yield* Fiber.interrupt(traffic)
 
-        const unfinished = sql`SELECT task_id FROM outbox_tasks WHERE state NOT IN ('completed', 'cancelled')`
+        // If the kill comes between the send of a notice of a refund and its end, nobody knows whether it was taken: it waits for a person.
+        const held = sql`
+          SELECT task_id FROM outbox_tasks JOIN mail_deliveries AS m USING (task_id)
+          WHERE state = 'dead' AND m.kind = 'refund-notice' AND m.status = 'uncertain'`
+        const unfinished = sql`
+          SELECT task_id FROM outbox_tasks WHERE state NOT IN ('completed', 'cancelled') AND task_id NOT IN (${held})`
         yield* eventually(
           "all tasks to be done",
           Effect.map(unfinished, (tasks) => tasks.length === 0),
@@ -223,7 +230,9 @@ it.live(
         assert.strictEqual(reconciled.code, 0, reconciled.stdout)
         assert.deepStrictEqual(unexpected, [])
         assert.isAbove(orders.length, 4 * ordersOfPhase)
-        for (const process of [first, next, late]) assert.deepStrictEqual(ofLevel(process.output(), "ERROR"), [])
+        const errors = [first, next, late].flatMap((process) => ofLevel(process.output(), "ERROR"))
+        const ofHeld = errors.filter((line) => line.includes("an earlier run ended without a word of whether the mail"))
+        assert.deepStrictEqual([errors, ofHeld.length], [ofHeld, (yield* held).length])
       }).pipe(Effect.provide(PgClient.layer({ url: database, maxConnections: 2 }), { local: true }))
     }).pipe(Effect.scoped),
   400_000
