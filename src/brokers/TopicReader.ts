@@ -1,79 +1,86 @@
 /**
- * Reads a whole topic for an operator: from its first record to the end that it has when the reading begins. No consumer's offset is read or moved.
+ * Reads a topic for an operator: whole, from its first record to the end that it has when the reading begins, or some offsets of it. It joins no group,
+ * and no consumer's offset is read or moved.
  *
  * Apart from `Broker`: whoever reads need not be able to publish. An implementation is right when it passes the contract suite,
  * test/contracts/TopicReader.ts.
  */
-import { Array, Context, Deferred, Effect, Layer } from "effect"
+import { Array, Context, Effect, type Scope } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import { randomUUID } from "node:crypto"
-import { Broker, type BrokerUnavailable, type ConsumedRecord, type TopicUnavailable } from "./Broker.ts"
-import { GroupProgress } from "./GroupProgress.ts"
+import type { BrokerUnavailable, ConsumedRecord, TopicUnavailable } from "./Broker.ts"
 
 /** Records of one partition, behind the last slice of it. */
 export interface TopicSlice {
   readonly partition: number
   readonly records: NonEmptyReadonlyArray<ConsumedRecord>
-  /** How many records the topic had when the reading began, at most: a broker may count offsets of records that are gone. */
+  /** How many records are read in all, at most: a broker may count offsets of records that are gone. */
   readonly ofAll: number
+}
+
+/** Offsets of a partition, from `start` on and before `end`. */
+export interface TopicRange {
+  readonly partition: number
+  readonly start: bigint
+  readonly end: bigint
 }
 
 /** Records that are looked up together. A fetch is bounded in bytes, too. */
 export const sliceSize = 500
 
+type Failure = BrokerUnavailable | TopicUnavailable
+
+/** A topic that is being read. */
+export interface TopicSource {
+  /** See {@link TopicReader}. */
+  readonly bounds: Effect.Effect<ReadonlyArray<TopicRange>, Failure>
+  /** Some records of a partition from an offset on, that has records there, and the offset behind them. */
+  readonly fetch: (
+    partition: number,
+    offset: bigint
+  ) => Effect.Effect<{ readonly records: ReadonlyArray<ConsumedRecord>; readonly next: bigint }, Failure>
+}
+
 export class TopicReader extends Context.Service<
   TopicReader,
   {
+    /** The offsets that each partition has now. */
+    readonly bounds: (topic: string) => Effect.Effect<ReadonlyArray<TopicRange>, Failure>
     /**
-     * Hands out the topic's records, each once and partition by partition in the order of their offsets. A partition is handled one slice at a time;
-     * partitions may be handled concurrently. Fails with the first failure of `handle`.
+     * Hands out the topic's records, or those of `ranges`: each once, one slice at a time, partition by partition in the order of their offsets. Fails
+     * with the first failure of `handle`.
      */
     readonly read: <E, R>(
       topic: string,
-      handle: (slice: TopicSlice) => Effect.Effect<void, E, R>
-    ) => Effect.Effect<void, E | BrokerUnavailable | TopicUnavailable, R>
+      handle: (slice: TopicSlice) => Effect.Effect<void, E, R>,
+      ranges?: ReadonlyArray<TopicRange>
+    ) => Effect.Effect<void, E | Failure, R>
   }
 >()("paid-once/brokers/TopicReader") {
-  /** For a broker that gives records to groups alone: reads as a group of its own, and commits nothing. */
-  static readonly layerGroup: Layer.Layer<TopicReader, never, Broker | GroupProgress> = Layer.effect(
-    TopicReader,
-    Effect.gen(function* () {
-      const broker = yield* Broker
-      const progress = yield* GroupProgress
-      return TopicReader.of({
-        read: <E, R>(topic: string, handle: (slice: TopicSlice) => Effect.Effect<void, E, R>) =>
-          Effect.gen(function* () {
-            const group = `topic-reader-${randomUUID()}`
-            const partitions = yield* progress.of(group, topic)
-            const left = new Map(partitions.filter(({ lag }) => lag > 0).map(({ end, partition }) => [partition, end]))
-            if (left.size === 0) return
-            const ofAll = partitions.reduce((sum, { lag }) => sum + lag, 0)
-            /** A group that commits nothing gets all records again when it has lost its connection. */
-            const next = new Map<number, bigint>()
-            const done = yield* Deferred.make<void, E>()
-            const consume = broker.consume({ group, topic, sliceSize }, ({ partition, records }) =>
-              Effect.gen(function* () {
-                const end = left.get(partition)
-                if (end === undefined) return
-                const from = next.get(partition) ?? 0n
-                const fresh = records.filter(({ offset }) => offset >= from && offset < end)
-                if (Array.isReadonlyArrayNonEmpty(fresh)) yield* handle({ partition, records: fresh, ofAll })
-                const last = records.at(-1)!.offset
-                if (last >= from) next.set(partition, last + 1n)
-                if (last >= end - 1n) left.delete(partition)
-                if (left.size === 0) yield* Deferred.succeed(done, undefined)
-              }).pipe(
-                // Given back to the broker, a failure would be a slice that comes again and again.
-                Effect.catchCause((cause) => {
-                  left.clear()
-                  return Deferred.failCause(done, cause)
-                }),
-                Effect.asVoid
-              )
-            )
-            yield* Effect.raceFirst(Deferred.await(done), consume)
-          })
-      })
+  /** Of topics that can be fetched from any offset on. */
+  static readonly make = (open: (topic: string) => Effect.Effect<TopicSource, Failure, Scope.Scope>) =>
+    TopicReader.of({
+      bounds: (topic) => Effect.scoped(Effect.flatMap(open(topic), ({ bounds }) => bounds)),
+      read: <E, R>(
+        topic: string,
+        handle: (slice: TopicSlice) => Effect.Effect<void, E, R>,
+        ranges?: ReadonlyArray<TopicRange>
+      ) =>
+        Effect.gen(function* () {
+          const { bounds, fetch } = yield* open(topic)
+          const wanted = ranges ?? (yield* bounds)
+          const ofAll = wanted.reduce((sum, { end, start }) => sum + Number(end - start), 0)
+          for (const { end, partition, start } of wanted) {
+            let from = start
+            while (from < end) {
+              const { next, records } = yield* fetch(partition, from)
+              const before = from
+              const fresh = records.filter(({ offset }) => offset >= before && offset < end)
+              for (const slice of Array.chunksOf(fresh, sliceSize)) yield* handle({ partition, records: slice, ofAll })
+              // Retention may have dropped the rest meanwhile.
+              if (next <= from) break
+              from = next
+            }
+          }
+        }).pipe(Effect.scoped) as Effect.Effect<void, E | Failure, R>
     })
-  )
 }

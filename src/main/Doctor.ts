@@ -76,12 +76,7 @@ const embeddedDescriptions = Layer.effect(
 const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
   const { kafkaBrokers } = config
   if (kafkaBrokers === undefined) return BehindTopic.embedded
-  const kafka = Layer.unwrap(
-    Effect.promise(async () => {
-      const { progress, topicReader } = await import("./Kafka.ts")
-      return Layer.merge(topicReader(config, kafkaBrokers), progress(config, kafkaBrokers))
-    })
-  )
+  const kafka = Layer.unwrap(Effect.promise(async () => (await import("./Kafka.ts")).topicReader(config, kafkaBrokers)))
   return { ...BehindTopic.check, run: Effect.provide(BehindTopic.check.run, kafka) }
 }
 

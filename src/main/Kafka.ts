@@ -3,8 +3,8 @@ import { Effect, Layer } from "effect"
 import { Broker } from "../brokers/Broker.ts"
 import * as KafkaBroker from "../brokers/kafkajs/KafkaBroker.ts"
 import * as KafkaProgress from "../brokers/kafkajs/KafkaProgress.ts"
+import * as KafkaTopicReader from "../brokers/kafkajs/KafkaTopicReader.ts"
 import type { AppConfig } from "../Config.ts"
-import { TopicReader } from "../brokers/TopicReader.ts"
 import * as KafkaVariables from "../KafkaVariables.ts"
 import { TopicDescriptions } from "../operations/doctor/TopicChecks.ts"
 
@@ -39,4 +39,4 @@ export const progress = (config: AppConfig, brokers: ReadonlyArray<string>) =>
 
 /** Reads a topic for a command. */
 export const topicReader = (config: AppConfig, brokers: ReadonlyArray<string>) =>
-  Layer.provide(TopicReader.layerGroup, Layer.merge(broker(config, brokers), progress(config, brokers)))
+  Layer.provide(KafkaTopicReader.layer, settings(config, brokers)).pipe(Layer.merge(plainTextWarning(config)))

@@ -109,6 +109,39 @@ export const topicReaderContract = (name: string, harness: Layer.Layer<BrokerHar
     )
 
     it.effect(
+      "only the offsets that are asked for are read, and where each partition begins and ends is told",
+      () =>
+        Effect.gen(function* () {
+          const member = yield* newMember
+          const { topic } = yield* newTopic(member, 2)
+          yield* publish(member, topic, numbers(0, 1_300), 0)
+          yield* publish(member, topic, numbers(0, 3), 1)
+          assert.deepStrictEqual(yield* readerOf(member).bounds(topic), [
+            { partition: 0, start: 0n, end: 1_300n },
+            { partition: 1, start: 0n, end: 3n }
+          ])
+          const seen: Array<string> = []
+          yield* within(
+            "the ranges' end",
+            readerOf(member).read(
+              topic,
+              ({ ofAll, partition, records }) =>
+                Effect.sync(() => {
+                  assert.strictEqual(ofAll, 602)
+                  seen.push(...records.map((record) => `${partition}: ${textOf(record)}`))
+                }),
+              [
+                { partition: 1, start: 1n, end: 3n },
+                { partition: 0, start: 650n, end: 1_250n }
+              ]
+            )
+          )
+          assert.deepStrictEqual(seen, ["1: 1", "1: 2", ...numbers(650, 600).map((value) => `0: ${value}`)])
+        }),
+      testTimeoutMillis
+    )
+
+    it.effect(
       "a failure of the handler ends the reading",
       () =>
         Effect.gen(function* () {

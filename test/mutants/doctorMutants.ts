@@ -19,9 +19,34 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "doctor-starts-a-restored-database",
     breaks: "on a database that is behind its topic people start processes, which charge customers again",
     file: `${room}/Check.ts`,
-    find: "first === undefined\n        ? report",
-    replace: "first !== check.name\n        ? report",
+    find: '(first.outcome === "not checked" && !starts(finding))',
+    replace: '(first.outcome === "finding" || !starts(finding))',
     seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "on a database that is behind its topic" }
+  },
+  {
+    name: "doctor-starts-blindly",
+    breaks:
+      "where it is not known whether the database is behind, people start processes, which charge customers again",
+    file: `${room}/Check.ts`,
+    find: '=== "not checked" && !starts(finding)',
+    replace: '=== "not checked"',
+    seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "while it is not known whether" }
+  },
+  {
+    name: "doctor-reads-all",
+    breaks: "of a large topic the newest records are never reached, and a restored database passes",
+    file: "src/application/doctor/BehindTopic.ts",
+    find: "start: from > start ? from : start, end",
+    replace: "start, end",
+    seenBy: { file: "test/application/doctor/BehindTopic.test.ts", test: "on a large topic" }
+  },
+  {
+    name: "doctor-misses-gaps",
+    breaks: "on a restored database the service runs on, and the archive's newest offsets pass for all of them",
+    file: "src/application/doctor/BehindTopic.ts",
+    find: "coalesce(min(before + 1) FILTER (WHERE record_offset > before + 1), max(record_offset) + 1)",
+    replace: "max(record_offset) + 1",
+    seenBy: { file: "test/application/doctor/BehindTopic.test.ts", test: "on a large topic" }
   },
   {
     name: "doctor-is-well-blindly",

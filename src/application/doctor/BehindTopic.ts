@@ -1,12 +1,11 @@
 /** The doctor's check of a database that is behind its topic: it was restored from a backup, and the topic was not (docs/restore.md). */
-import { Effect, Schema } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { GroupProgress } from "../../brokers/GroupProgress.ts"
-import type { TopicReader } from "../../brokers/TopicReader.ts"
+import { type TopicRange, TopicReader } from "../../brokers/TopicReader.ts"
 import { ordersTopic } from "../../domain/Events.ts"
 import { type Check, notChecked, told } from "../../operations/doctor/Check.ts"
 import { QueueSettings } from "../../outbox/Queue.ts"
-import { countOf } from "../../platform/Plural.ts"
+import { countOf, numberOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import * as TopicRecords from "../rollforward/TopicRecords.ts"
 import { standingsOf } from "../rollforward/Unknown.ts"
@@ -21,85 +20,99 @@ export const embedded: Check = {
   run: Effect.succeed(told("the embedded broker is in the database: a backup has both of one moment"))
 }
 
-const newestRows = Rows.all(Schema.Struct({ partition: Schema.Int, newest: Schema.BigInt, isWhole: Schema.Boolean }))
+const knownRows = Rows.all(Schema.Struct({ partition: Schema.Int, unknownFrom: Schema.BigInt, newest: Schema.BigInt }))
 
 /** The newest events of the archive have the newest offsets of each partition. */
 const newestLimit = 10_000
 
-/** A record is archived within milliseconds of its acknowledgement. */
-const markMillis = 4_000
+/** Of a partition of which the newest events of the archive tell nothing, so many records at its end are compared. Lost events are at the ends. */
+const endLimit = 1_000n
 
-/** A topic of some ten thousand records is read in this time; a larger one is not read to its end. */
+/** Some ten thousand records are compared in this time. A healthy system has a few that are to be compared. */
 const readMillis = 12_000
 
 /**
- * Whether the archive has the last record of each partition, and the newest ones before it without a gap. A gap may be the second copy of an event whose
- * acknowledgement was lost, or an event that the database has never known: only the topic tells.
+ * The end of each partition, from the first offset on that is missing among the newest ones of the archive. A gap may be the second copy of an event whose acknowledgement was lost, or an event that the database has never known: only the topic tells.
  */
-const isArchived = (ends: ReadonlyMap<number, bigint>) =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const rows = yield* newestRows(sql`
-      SELECT broker_partition AS partition, max(broker_offset) AS newest,
-             max(broker_offset) - min(broker_offset) + 1 = count(DISTINCT broker_offset) AS "isWhole"
-      FROM (SELECT broker_partition, broker_offset FROM event_log WHERE topic = ${ordersTopic} ORDER BY event_id DESC LIMIT ${newestLimit}) AS l
-      GROUP BY broker_partition`)
-    const newest = new Map(rows.map((row) => [row.partition, row.newest]))
-    return (
-      rows.every(({ isWhole }) => isWhole) &&
-      [...ends].every(([partition, end]) => end - 1n <= (newest.get(partition) ?? -1n))
-    )
+const unarchived = Effect.fnUntraced(function* (bounds: ReadonlyArray<TopicRange>) {
+  const { archive } = yield* QueueSettings
+  const sql = yield* SqlClient.SqlClient
+  const rows = archive
+    ? yield* knownRows(sql`
+        SELECT partition, max(record_offset) AS newest,
+               coalesce(min(before + 1) FILTER (WHERE record_offset > before + 1), max(record_offset) + 1) AS "unknownFrom"
+        FROM (
+          SELECT *, lag(record_offset) OVER (PARTITION BY partition ORDER BY record_offset) AS before
+          FROM (SELECT broker_partition AS partition, broker_offset AS record_offset FROM event_log WHERE topic = ${ordersTopic}
+                ORDER BY event_id DESC LIMIT ${newestLimit}) AS newest
+        ) AS l
+        GROUP BY partition`)
+    : []
+  const known = new Map(rows.map((row) => [row.partition, row]))
+  return bounds.flatMap(({ end, partition, start }): ReadonlyArray<TopicRange> => {
+    const found = known.get(partition)
+    const last = end - endLimit
+    const from =
+      found === undefined
+        ? last
+        : // The archive reaches further than the topic: the service has gone on, or it is another topic.
+          found.newest >= end && last < found.unknownFrom
+          ? last
+          : found.unknownFrom
+    return from < end && start < end ? [{ partition, start: from > start ? from : start, end }] : []
   })
+})
 
-export const check: Check<TopicReader | GroupProgress | SqlClient.SqlClient> = {
+export const check: Check<TopicReader | SqlClient.SqlClient> = {
   group,
   name,
   // The fixes of other checks start processes: on a restored database they would charge customers again.
   mendFirst: true,
   run: Effect.gen(function* () {
-    const { archive } = yield* QueueSettings
-    const found = yield* Effect.result(GroupProgress.use(({ of }) => of("doctor", ordersTopic)))
+    const found = yield* Effect.result(TopicReader.use(({ bounds }) => bounds(ordersTopic)))
     if (found._tag === "Failure") return notChecked(`the broker does not tell: ${found.failure.message}`)
-    const ends = new Map(found.success.map(({ end, partition }) => [partition, end]))
-    const isKnown = archive
-      ? Effect.flatMap(isArchived(ends), (known) =>
-          known ? Effect.succeed(true) : Effect.delay(isArchived(ends), markMillis)
-        )
-      : Effect.succeed(false)
-    if (yield* isKnown) return told("the archive has the last records of each partition")
+    const ranges = yield* unarchived(found.success)
+    if (ranges.length === 0) return told("the archive has the last records of each partition")
 
-    let [missing, read] = [0, 0]
+    let [missing, read, wanted] = [0, 0, 0]
     const behind = new Set<string>()
     const collisions = new Set<string>()
-    const reading = TopicRecords.forEachSlice(ordersTopic, (records) =>
-      Effect.map(standingsOf(records), (standings) => {
-        read += records.length
-        for (const [index, { envelope }] of records.entries()) {
-          if (standings[index] === "missing") {
-            missing += 1
-            behind.add(envelope.aggregateId)
+    const reading = TopicRecords.forEachSlice(
+      ordersTopic,
+      (records, { ofAll, read: count }) =>
+        Effect.map(standingsOf(records), (standings) => {
+          read += count
+          wanted = ofAll
+          for (const [index, { envelope }] of records.entries()) {
+            if (standings[index] === "missing") {
+              missing += 1
+              behind.add(envelope.aggregateId)
+            }
+            if (standings[index] === "collision") collisions.add(envelope.aggregateId)
           }
-          if (standings[index] === "collision") collisions.add(envelope.aggregateId)
-        }
-      })
+        }),
+      ranges
     )
-    const isRead = yield* reading.pipe(
-      Effect.as(true),
-      Effect.timeoutOrElse({ duration: readMillis, orElse: () => Effect.succeed(false) })
-    )
+    const outcome = yield* Effect.result(reading.pipe(Effect.timeoutOption(readMillis)))
+    const isRead = outcome._tag === "Success" && Option.isSome(outcome.success)
     if (!isRead && missing + collisions.size === 0) {
       return notChecked(
-        `the topic has more than ${countOf(read, "record")}, and was not read to its end in ${readMillis / 1_000} s`
+        outcome._tag === "Failure"
+          ? `the broker does not tell: ${outcome.failure.message}`
+          : `only ${numberOf(read)} of ${countOf(wanted, "record")} that the archive does not have were compared in ${readMillis / 1_000} s`
       )
     }
+    const all = found.success.reduce((sum, { end, start }) => sum + Number(end - start), 0)
     const [first] = behind
     const [used] = collisions
-    return told(`the database knows the events of ${countOf(read, "record")}`, [
+    const compared =
+      read === all ? countOf(read, "record") : `${numberOf(read)} of ${countOf(all, "record")}, the newest`
+    return told(`the database knows the events of ${compared}`, [
       ...(first === undefined
         ? []
         : [
             {
-              problem: `the database is behind its topic: ${countOf(missing, "event")} of ${countOf(behind.size, "order")} are there and not here, the first of order ${first}. It was restored from a backup, and customers may be charged again`,
+              problem: `the database is behind its topic: ${isRead ? "" : "at least "}${countOf(missing, "event")} of ${countOf(behind.size, "order")} are there and not here, the first of order ${first}. It was restored from a backup, and customers may be charged again. Or DATABASE_URL, KAFKA_BROKERS or KAFKA_PREFIX is another installation's`,
               fix: "Start nothing on it, stop what runs, and roll it forward (docs/restore.md)",
               command: "npm run paid-once -- roll-forward --dry-run"
             }

@@ -3,7 +3,7 @@ import { type Effect, Result } from "effect"
 import type { ConsumedRecord } from "../../brokers/Broker.ts"
 import * as Envelope from "../../brokers/Envelope.ts"
 import * as SentEvents from "../../brokers/SentEvents.ts"
-import { TopicReader } from "../../brokers/TopicReader.ts"
+import { type TopicRange, TopicReader } from "../../brokers/TopicReader.ts"
 import { orderAggregate } from "../../domain/Events.ts"
 
 /** A record of an order's event, with its place. */
@@ -13,6 +13,12 @@ export interface OrderRecord {
   readonly envelope: Envelope.Envelope
   /** Of its publisher; null where it wrote none that can be read. */
   readonly spanId: string | null
+}
+
+/** How far the reading is: the records behind the last ones, those of others included, and how many there are in all at most. */
+interface Progress {
+  readonly read: number
+  readonly ofAll: number
 }
 
 const uuid = /^[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}$/i
@@ -26,13 +32,22 @@ const toOrderRecord = (partition: number, record: ConsumedRecord): OrderRecord |
 }
 
 /**
- * Hands out the records of orders that the topic holds now, partition by partition in the order of their offsets. Each partition is handled one slice
- * at a time. Fails with the first failure of `handle`.
+ * Hands out the records of orders that the topic holds now, or those of `ranges`, partition by partition in the order of their offsets. They are handled
+ * one slice at a time. Fails with the first failure of `handle`.
  */
 export const forEachSlice = <E, R>(
   topic: string,
-  handle: (records: ReadonlyArray<OrderRecord>) => Effect.Effect<void, E, R>
+  handle: (records: ReadonlyArray<OrderRecord>, progress: Progress) => Effect.Effect<void, E, R>,
+  ranges?: ReadonlyArray<TopicRange>
 ) =>
   TopicReader.use(({ read }) =>
-    read(topic, ({ partition, records }) => handle(records.flatMap((record) => toOrderRecord(partition, record) ?? [])))
+    read(
+      topic,
+      ({ ofAll, partition, records }) =>
+        handle(
+          records.flatMap((record) => toOrderRecord(partition, record) ?? []),
+          { read: records.length, ofAll }
+        ),
+      ranges
+    )
   )

@@ -1,9 +1,9 @@
 /** Reads a topic of the embedded broker from its table, beside the service: it joins nothing, and leaves no offset behind. */
 import { PgClient } from "@effect/sql-pg"
-import { Array, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { BrokerUnavailable, TopicUnavailable } from "../Broker.ts"
-import { sliceSize, TopicReader, type TopicSlice } from "../TopicReader.ts"
+import { sliceSize, TopicReader } from "../TopicReader.ts"
 import * as EmbeddedLog from "./EmbeddedLog.ts"
 
 /** Statements here take milliseconds, so this long means that Postgres hangs. */
@@ -15,29 +15,24 @@ const ask = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
     Effect.mapError((cause) => new BrokerUnavailable({ operation: "read topic", cause }))
   )
 
-/** See {@link TopicReader}. Partitions are read one after another. */
+/** See {@link TopicReader}. */
 export const layer: Layer.Layer<TopicReader, never, PgClient.PgClient> = Layer.effect(
   TopicReader,
   Effect.gen(function* () {
     const log = EmbeddedLog.make(yield* PgClient.PgClient)
-    return TopicReader.of({
-      read: <E, R>(topic: string, handle: (slice: TopicSlice) => Effect.Effect<void, E, R>) =>
-        Effect.gen(function* () {
-          const partitions = yield* ask(log.bounds(topic))
-          if (partitions.length === 0) return yield* new TopicUnavailable({ topic, reason: "it does not exist" })
-          const ofAll = partitions.reduce((sum, { end, start }) => sum + Number(end - start), 0)
-          for (const { end, partition, start } of partitions) {
-            let next = start
-            while (next < end) {
-              const { records } = yield* ask(log.fetch({ topic, partition }, next, sliceSize))
-              const fresh = records.filter(({ offset }) => offset < end)
-              // Retention may drop records meanwhile.
-              if (!Array.isReadonlyArrayNonEmpty(fresh)) break
-              yield* handle({ partition, records: fresh, ofAll })
-              next = fresh.at(-1)!.offset + 1n
-            }
-          }
-        })
-    })
+    return TopicReader.make((topic) =>
+      Effect.succeed({
+        bounds: Effect.filterOrFail(
+          ask(log.bounds(topic)),
+          (partitions) => partitions.length > 0,
+          () => new TopicUnavailable({ topic, reason: "it does not exist" })
+        ),
+        fetch: (partition, offset) =>
+          Effect.map(ask(log.fetch({ topic, partition }, offset, sliceSize)), ({ records }) => ({
+            records,
+            next: (records.at(-1)?.offset ?? offset - 1n) + 1n
+          }))
+      })
+    )
   })
 )

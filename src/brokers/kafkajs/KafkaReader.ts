@@ -43,8 +43,8 @@ const headerText = (value: HeaderValue | null): string => {
   return last === undefined || last === null ? "" : typeof last === "string" ? last : decoder.decode(last)
 }
 
-/** Its headers are decoded when they are read: most slices need none. */
-const toRecord = ({ headers, key, offset, timestamp, value }: KafkaMessage): ConsumedRecord => {
+/** A record of kafkajs. Its headers are decoded when they are read: most slices need none. */
+export const toRecord = ({ headers, key, offset, timestamp, value }: KafkaMessage): ConsumedRecord => {
   let texts: ConsumedRecord["headers"] | undefined
   return {
     offset: BigInt(offset),

@@ -48,7 +48,10 @@ export interface Check<R = never> {
   readonly group: string
   /** In lower case with hyphens. Unique. */
   readonly name: string
-  /** While it has findings the fixes of the later checks wait: what they start would make its findings worse. */
+  /**
+   * While it has findings the fixes of the later checks wait: what they start would make its findings worse. While it can't look, those wait that start
+   * a process.
+   */
   readonly mendFirst?: true
   /** A check that waits for something may take longer than others. */
   readonly boundMillis?: number
@@ -109,22 +112,29 @@ const settled = <R>({ boundMillis = checkMillis, group, name, run }: Check<R>): 
     )
   )
 
+/** By the words of the fix: a process of the service is to be started. */
+const starts = ({ command, fix }: Finding): boolean => /\bstart\b/i.test(fix) || command?.includes(" serve") === true
+
 /**
  * Runs the checks one after the other: a live system has one more statement at a time, and never many. Behind a check that is to be mended first the
- * findings are told without a fix.
+ * findings are told without a fix, as {@link Check} says.
  */
 export const runAll = Effect.fn("Doctor.runAll")(function* <R>(checks: ReadonlyArray<Check<R>>) {
   const reports: Array<CheckReport> = []
-  let first: string | undefined
+  let first: CheckReport | undefined
+  const held = (finding: Finding): Finding => {
+    if (first === undefined || (first.outcome === "not checked" && !starts(finding))) return finding
+    const fix =
+      first.outcome === "not checked"
+        ? `Start nothing yet: ${first.name} could not look, and a start may do harm. Look again once it can`
+        : `Wait with this one, and start nothing: mend what ${first.name} has found first, and look again`
+    return { problem: finding.problem, fix, command: null }
+  }
   for (const check of checks) {
     const report = yield* settled(check)
-    const fix = `Wait with this one, and start nothing: mend what ${first} has found first, and look again`
-    reports.push(
-      first === undefined
-        ? report
-        : { ...report, findings: report.findings.map(({ problem }) => ({ problem, fix, command: null })) }
-    )
-    if (check.mendFirst === true && report.outcome === "finding") first ??= check.name
+    reports.push({ ...report, findings: report.findings.map(held) })
+    if (check.mendFirst !== true || report.outcome === "ok") continue
+    if (first === undefined || (first.outcome === "not checked" && report.outcome === "finding")) first = report
   }
   return {
     checks: reports,

@@ -5,6 +5,7 @@ import * as net from "node:net"
 import { Broker } from "../../../src/brokers/Broker.ts"
 import * as KafkaBroker from "../../../src/brokers/kafkajs/KafkaBroker.ts"
 import * as KafkaProgress from "../../../src/brokers/kafkajs/KafkaProgress.ts"
+import * as KafkaTopicReader from "../../../src/brokers/kafkajs/KafkaTopicReader.ts"
 import { TopicReader } from "../../../src/brokers/TopicReader.ts"
 import { GroupProgress } from "../../../src/brokers/GroupProgress.ts"
 import { BrokerHarness } from "../../contracts/BrokerHarness.ts"
@@ -30,8 +31,7 @@ const addressOf = (server: string): TcpProxy.Address => {
 export type Settings = Partial<(typeof KafkaBroker.KafkaSettings)["Service"]>
 
 const build = <R>(settings: Settings, connect: Layer.Layer<never, never, R>) =>
-  TopicReader.layerGroup.pipe(
-    Layer.provideMerge(Layer.merge(KafkaBroker.layer, KafkaProgress.layer)),
+  Layer.mergeAll(KafkaBroker.layer, KafkaProgress.layer, KafkaTopicReader.layer).pipe(
     Layer.provide(
       Layer.succeed(KafkaBroker.KafkaSettings, {
         brokers: [],

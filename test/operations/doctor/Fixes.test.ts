@@ -2,7 +2,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as BehindTopic from "../../../src/application/doctor/BehindTopic.ts"
-import { type Check, psql, runAll, told } from "../../../src/operations/doctor/Check.ts"
+import { type Check, notChecked, psql, runAll, told } from "../../../src/operations/doctor/Check.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import { examine, session } from "./Examined.ts"
 
@@ -36,11 +36,39 @@ it.effect("on a database that is behind its topic no other fix is told: it would
       told[2]!.map(({ problem }) => problem),
       ["unowned", "late"]
     )
-    // Well, or not able to look, it keeps nobody waiting.
+    // Well, it keeps nobody waiting.
     const well: Check = { ...check("restored"), mendFirst: true }
     const after = yield* runAll([well, check("lanes", "unowned")])
     assert.strictEqual(after.checks[1]!.findings[0]!.fix, "Start a process")
   })
+)
+
+it.effect(
+  "while it is not known whether the database is behind, no fix starts a process, and all others are told",
+  () =>
+    Effect.gen(function* () {
+      const unknown: Check = { ...check("restored"), mendFirst: true, run: Effect.succeed(notChecked("no broker")) }
+      const index = { problem: "no index", fix: "Make it again", command: psql("CREATE INDEX …") }
+      const { checks } = yield* runAll([
+        unknown,
+        check("lanes", "unowned"),
+        { ...check("indexes"), run: Effect.succeed(told("", [index])) },
+        {
+          ...check("tasks"),
+          run: Effect.succeed(
+            told("", [{ problem: "late", fix: "", command: "npm run paid-once -- serve --roles workers" }])
+          )
+        }
+      ])
+      const waits = {
+        fix: "Start nothing yet: restored could not look, and a start may do harm. Look again once it can",
+        command: null
+      }
+      assert.deepStrictEqual(
+        checks.slice(1).map(({ findings }) => findings),
+        [[{ problem: "unowned", ...waits }], [index], [{ problem: "late", ...waits }]]
+      )
+    })
 )
 
 it.live("a statement for psql is told with what connects to the database: the service's own, or the embedded one", () =>
