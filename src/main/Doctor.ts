@@ -26,6 +26,7 @@ import * as FlowChecks from "../operations/doctor/FlowChecks.ts"
 import * as IndexChecks from "../operations/doctor/IndexChecks.ts"
 import * as MetricChecks from "../operations/doctor/MetricChecks.ts"
 import * as PlanChecks from "../operations/doctor/PlanChecks.ts"
+import * as TableChecks from "../operations/doctor/TableChecks.ts"
 import * as TaskChecks from "../operations/doctor/TaskChecks.ts"
 import * as TopicChecks from "../operations/doctor/TopicChecks.ts"
 import * as UpkeepChecks from "../operations/doctor/UpkeepChecks.ts"
@@ -118,6 +119,7 @@ const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray
   ...DatabaseChecks.checks(sets),
   IndexChecks.check(sets),
   ConstraintChecks.check(sets),
+  TableChecks.check(sets),
   ...VacuumChecks.checks,
   ...UpkeepChecks.checks,
   ...PlanChecks.checks(taskTypeNames),

@@ -11,9 +11,33 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "doctor-misses-no-constraint",
     breaks: "a primary key that is gone is not found again once its index is back",
     file: `${room}/ConstraintChecks.ts`,
-    find: "if (isValid === undefined) return",
-    replace: "if (isValid === undefined && expected.length > 9_999) return",
+    find: "if (one === undefined) return [missing(definition, indexes)]",
+    replace: "if (one === undefined) return []",
     seenBy: { file: findings, test: "constraints: the index of a primary key is back" }
+  },
+  {
+    name: "doctor-takes-any-rule",
+    breaks: "a constraint that allows more counts as the migrations'",
+    file: `${room}/ConstraintChecks.ts`,
+    find: "? [] : [another(definition, one)]",
+    replace: "? [] : []",
+    seenBy: { file: findings, test: "constraints: a rule allows more" }
+  },
+  {
+    name: "doctor-takes-tables-as-they-are",
+    breaks: "a trigger, a default or a NOT NULL is gone, and nobody hears of it",
+    file: `${room}/TableChecks.ts`,
+    find: "...expected.filter((statement) => !there.has(statement)).map(missing)",
+    replace: "",
+    seenBy: { file: findings, test: "tables: a column may be NULL" }
+  },
+  {
+    name: "doctor-takes-sleeping-triggers",
+    breaks: "foreign keys are switched off, and nobody hears of it",
+    file: `${room}/TableChecks.ts`,
+    find: "IN ('D', 'R') GROUP",
+    replace: "IN ('R') GROUP",
+    seenBy: { file: findings, test: "tables: triggers and foreign keys are switched off" }
   },
   {
     name: "doctor-starts-a-restored-database",

@@ -1,9 +1,8 @@
 /**
- * The doctor's check of constraints: each one that the migrations make is there, and holds for all rows. An index that is made anew does not bring back
- * the constraint that it belonged to.
+ * The doctor's check of constraints: each one that the migrations make is there, with its rule. An index that is made anew does not bring back the
+ * constraint that it belonged to. Whether it holds for all rows is told by the check of the schema's version.
  *
- * `constraints.txt` beside the migrations has their definitions. test/operations/doctor/Indexes.test.ts holds it. Only names are compared: Postgres
- * versions write some expressions differently.
+ * `constraints.txt` beside the migrations has their definitions. test/operations/doctor/Indexes.test.ts holds it. Postgres 15 to 18 write them alike.
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,14 +11,13 @@ import type { MigrationSet } from "../../postgres/Migrations.ts"
 import { type Check, type Finding, psql, told } from "./Check.ts"
 import * as IndexChecks from "./IndexChecks.ts"
 
-const allConstraints = Rows.all(Schema.Struct({ definition: Schema.String, isValid: Schema.Boolean }))
+const allConstraints = Rows.all(Schema.Struct({ definition: Schema.String }))
 
 /** The constraints of this schema's tables, as IndexChecks finds their indexes. Columns that are NOT NULL are none here. */
 export const found = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   allConstraints(sql`
-    SELECT c.convalidated AS "isValid",
-           -- A line each: Postgres writes a CASE on several.
-           format('ALTER TABLE %I ADD CONSTRAINT %I %s', t.relname, c.conname,
+    -- A line each: Postgres writes a CASE on several.
+    SELECT format('ALTER TABLE %I ADD CONSTRAINT %I %s', t.relname, c.conname,
                   regexp_replace(pg_get_constraintdef(c.oid), '\\s*\\n\\s*', ' ', 'g')) AS definition
     FROM pg_constraint AS c JOIN pg_class AS t ON t.oid = c.conrelid
     WHERE t.relnamespace = current_schema()::regnamespace AND NOT t.relispartition AND t.relkind IN ('r', 'p')
@@ -34,14 +32,17 @@ const namesIn = (definition: string) => {
 }
 const keyOf = (definition: string) => Object.values(namesIn(definition)).slice(0, 2).join(" ")
 
+/** A rule is first made for new rows. Postgres allows that of checks and foreign keys. */
+const notValidYet = (definition: string) => (/^(PRIMARY KEY|UNIQUE)/.test(namesIn(definition).rule) ? "" : " NOT VALID")
+
 const missing = (definition: string, indexes: ReadonlyMap<string, string>): Finding => {
-  const { name, rule, table } = namesIn(definition)
+  const { name, table } = namesIn(definition)
   const problem = `the constraint ${name} of ${table} is missing: rows that break its rule are taken`
-  if (!/^(PRIMARY KEY|UNIQUE)/.test(rule)) {
+  if (notValidYet(definition) !== "") {
     return {
       problem,
       fix: `Add it for new rows, and then ALTER TABLE ${table} VALIDATE CONSTRAINT ${name}, beside writers`,
-      command: psql(`${definition} NOT VALID`)
+      command: psql(definition + notValidYet(definition))
     }
   }
   const index = indexes.get(name)
@@ -59,12 +60,14 @@ const missing = (definition: string, indexes: ReadonlyMap<string, string>): Find
   }
 }
 
-const notValid = (definition: string): Finding => {
+const another = (definition: string, there: string): Finding => {
   const { name, table } = namesIn(definition)
   return {
-    problem: `the constraint ${name} of ${table} is not validated: older rows may break its rule`,
-    fix: "Validate it, beside writers; it names a row that breaks the rule",
-    command: psql(`ALTER TABLE ${table} VALIDATE CONSTRAINT ${name}`)
+    problem: `the constraint ${name} of ${table} has another rule: ${namesIn(there).rule}`,
+    fix: `Put its rule in the place of the other one for new rows, and then ALTER TABLE ${table} VALIDATE CONSTRAINT ${name}, beside writers`,
+    command: psql(
+      definition.replace(" ADD CONSTRAINT ", ` DROP CONSTRAINT ${name}, ADD CONSTRAINT `) + notValidYet(definition)
+    )
   }
 }
 
@@ -72,15 +75,15 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
   group: "schema",
   name: "constraints",
   run: Effect.gen(function* () {
-    const there = new Map((yield* found).map((one) => [keyOf(one.definition), one.isValid]))
+    const there = new Map((yield* found).map(({ definition }) => [keyOf(definition), definition]))
     const indexes = new Map((yield* IndexChecks.found).map(({ definition, name }) => [name, definition]))
     const expected = (yield* Effect.forEach(sets, (set) => IndexChecks.linesOf(set, "constraints.txt"))).flat()
     return told(
       `${expected.length} constraints are there`,
       expected.flatMap((definition) => {
-        const isValid = there.get(keyOf(definition))
-        if (isValid === undefined) return [missing(definition, indexes)]
-        return isValid || definition.endsWith(" NOT VALID") ? [] : [notValid(definition)]
+        const one = there.get(keyOf(definition))
+        if (one === undefined) return [missing(definition, indexes)]
+        return one.replace(/ NOT VALID$/, "") === definition ? [] : [another(definition, one)]
       })
     )
   })

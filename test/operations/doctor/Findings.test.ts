@@ -97,6 +97,45 @@ const cases: ReadonlyArray<Case> = [
     command: /ALTER TABLE outbox_tasks ADD CONSTRAINT outbox_tasks_lease CHECK .* NOT VALID/
   },
   {
+    title: "constraints: a rule allows more",
+    fault: [
+      "ALTER TABLE billing_ledger DROP CONSTRAINT billing_ledger_amount_minor_check",
+      "ALTER TABLE billing_ledger ADD CONSTRAINT billing_ledger_amount_minor_check CHECK (amount_minor > -5)"
+    ],
+    problem: /^the constraint billing_ledger_amount_minor_check of billing_ledger has another rule: CHECK .*-5/,
+    command: /DROP CONSTRAINT billing_ledger_amount_minor_check, ADD CONSTRAINT .* > 0\)\) NOT VALID/
+  },
+  {
+    title: "tables: a trigger is gone",
+    fault: ["DROP TRIGGER payments_stamped ON payments"],
+    problem: /^a trigger is missing, or another one: CREATE TRIGGER payments_stamped BEFORE UPDATE ON payments/,
+    command: /CREATE OR REPLACE TRIGGER payments_stamped BEFORE UPDATE ON payments/
+  },
+  {
+    title: "tables: triggers and foreign keys are switched off",
+    fault: ["ALTER TABLE payments DISABLE TRIGGER ALL"],
+    problem: /^triggers of payments are switched off \(RI_ConstraintTrigger.*payments_stamped/,
+    command: /ALTER TABLE payments ENABLE TRIGGER ALL/
+  },
+  {
+    title: "tables: a column may be NULL",
+    fault: ["ALTER TABLE orders ALTER COLUMN version DROP NOT NULL"],
+    problem: /^the column version of orders lacks NOT NULL/,
+    command: /ALTER TABLE orders ALTER COLUMN version SET NOT NULL/
+  },
+  {
+    title: "tables: a column has another default",
+    fault: ["ALTER TABLE payments ALTER COLUMN captured_minor SET DEFAULT 1"],
+    problem: /^the column captured_minor of payments lacks DEFAULT 0/,
+    command: /ALTER TABLE payments ALTER COLUMN captured_minor SET DEFAULT 0/
+  },
+  {
+    title: "tables: autovacuum comes at its usual thresholds",
+    fault: ["ALTER TABLE outbox_events RESET (autovacuum_vacuum_threshold)"],
+    problem: /^the storage parameters of outbox_events lack \(autovacuum_vacuum_threshold=2000\)/,
+    command: /ALTER TABLE outbox_events SET \(autovacuum_vacuum_threshold=2000\)/
+  },
+  {
     title: "indexes: an index is missing",
     fault: ["DROP INDEX outbox_tasks_leases"],
     problem: /^the index outbox_tasks_leases is missing/,

@@ -83,3 +83,30 @@ it.live("a statement for psql is told with what connects to the database: the se
     )
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
+
+/** The statement of a command for psql. */
+const statementOf = (command: string | null) => / -c "(.*)"$/s.exec(command ?? "")?.[1]?.replaceAll('\\"', '"') ?? ""
+
+it.live("the statements that mend tables and constraints do it", () =>
+  Effect.gen(function* () {
+    yield* session(
+      "DROP TRIGGER payments_stamped ON payments",
+      "ALTER TABLE payments DISABLE TRIGGER ALL",
+      "ALTER TABLE orders ALTER COLUMN version DROP NOT NULL",
+      "ALTER TABLE outbox_tasks ALTER COLUMN history DROP DEFAULT, RESET (autovacuum_vacuum_threshold, fillfactor)",
+      "ALTER TABLE billing_ledger DROP CONSTRAINT billing_ledger_amount_minor_check",
+      "ALTER TABLE billing_ledger ADD CONSTRAINT billing_ledger_amount_minor_check CHECK (amount_minor > -5)"
+    )
+    const look = Effect.map(examine(), ({ of }) =>
+      ["tables", "constraints", "schema-version"].flatMap((name) => of(name).findings)
+    )
+    const found = yield* look
+    assert.strictEqual(found.length, 7, JSON.stringify(found))
+    yield* session(...found.map(({ command }) => statementOf(command)))
+    // A rule is added for new rows, and then validated.
+    const [left, ...others] = yield* look
+    assert.deepStrictEqual(others, [])
+    yield* session(statementOf(left!.command))
+    assert.deepStrictEqual(yield* look, [])
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+)

@@ -1,53 +1,54 @@
-/** `indexes.txt` and `constraints.txt` beside each set of migrations: the doctor knows both by them. `npm test -- test/operations/doctor/Indexes.test.ts -u` writes it. */
+/** `indexes.txt`, `constraints.txt` and `tables.txt` beside each set of migrations: what the doctor expects. `npm test -- test/operations/doctor/Indexes.test.ts -u` writes them. */
 import { assert, expect, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Path from "node:path"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as ConstraintChecks from "../../../src/operations/doctor/ConstraintChecks.ts"
 import * as IndexChecks from "../../../src/operations/doctor/IndexChecks.ts"
+import * as TableChecks from "../../../src/operations/doctor/TableChecks.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { apply, mechanism, setOf } from "../../../src/postgres/Migrations.ts"
 import { root, TestDatabase } from "../../support/TestDatabase.ts"
 
 const business = setOf(root, "business")
 
-it.live("constraints.txt has all constraints that the migrations make", () =>
+/** What a check finds once a set of migrations is applied after the other: a file for each, and what the second has more. */
+const holds = <E, R>(file: string, found: Effect.Effect<ReadonlyArray<string>, E, R>) =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase.make("template0")
     const [ofMechanism, ofAll] = yield* Effect.gen(function* () {
       yield* apply([mechanism])
-      const first = yield* ConstraintChecks.found
+      const first = yield* found
       yield* apply([business])
-      return [first, yield* ConstraintChecks.found] as const
+      return [first, yield* found] as const
     }).pipe(Effect.provide(Layer.provide(Database.layer, DatabaseSettings.layerOf({ url }))))
-    const known = new Set(ofMechanism.map(({ definition }) => definition))
-    const text = (all: typeof ofAll) => all.map(({ definition }) => `${definition}\n`).join("")
+    const known = new Set(ofMechanism)
+    const text = (all: ReadonlyArray<string>) => all.map((line) => `${line}\n`).join("")
     yield* Effect.promise(async () => {
-      await expect(text(ofMechanism)).toMatchFileSnapshot(Path.join(mechanism.directory, "constraints.txt"))
-      await expect(text(ofAll.filter(({ definition }) => !known.has(definition)))).toMatchFileSnapshot(
-        Path.join(business.directory, "constraints.txt")
+      await expect(text(ofMechanism)).toMatchFileSnapshot(Path.join(mechanism.directory, file))
+      await expect(text(ofAll.filter((line) => !known.has(line)))).toMatchFileSnapshot(
+        Path.join(business.directory, file)
       )
     })
   }).pipe(Effect.scoped)
+
+it.live("constraints.txt has all constraints that the migrations make", () =>
+  holds(
+    "constraints.txt",
+    Effect.map(ConstraintChecks.found, (all) => all.map(({ definition }) => definition))
+  )
+)
+
+it.live("tables.txt has all triggers, defaults, storage parameters and columns that are NOT NULL", () =>
+  holds("tables.txt", TableChecks.found)
 )
 
 it.live("indexes.txt has the definitions of all indexes that the migrations make", () =>
-  Effect.gen(function* () {
-    const { url } = yield* TestDatabase.make("template0")
-    const [ofMechanism, ofAll] = yield* Effect.gen(function* () {
-      yield* apply([mechanism])
-      const first = yield* IndexChecks.found
-      yield* apply([business])
-      return [first, yield* IndexChecks.found] as const
-    }).pipe(Effect.provide(Layer.provide(Database.layer, DatabaseSettings.layerOf({ url }))))
-    const known = new Set(ofMechanism.map(({ name }) => name))
-    const text = (indexes: typeof ofAll) => indexes.map(({ definition }) => `${definition}\n`).join("")
-    assert.isTrue(ofAll.every(({ isValid }) => isValid))
-    yield* Effect.promise(async () => {
-      await expect(text(ofMechanism)).toMatchFileSnapshot(Path.join(mechanism.directory, "indexes.txt"))
-      await expect(text(ofAll.filter(({ name }) => !known.has(name)))).toMatchFileSnapshot(
-        Path.join(business.directory, "indexes.txt")
-      )
+  holds(
+    "indexes.txt",
+    Effect.map(IndexChecks.found, (all) => {
+      assert.isTrue(all.every(({ isValid }) => isValid))
+      return all.map(({ definition }) => definition)
     })
-  }).pipe(Effect.scoped)
+  )
 )

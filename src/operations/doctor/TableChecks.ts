@@ -1,0 +1,92 @@
+/**
+ * The doctor's check of tables: their triggers, the columns that are NOT NULL, defaults and storage parameters are as the migrations make them, and no
+ * trigger is switched off.
+ *
+ * `tables.txt` beside the migrations has a statement for each. test/operations/doctor/Indexes.test.ts holds it.
+ */
+import { Effect, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Rows from "../../platform/Rows.ts"
+import type { MigrationSet } from "../../postgres/Migrations.ts"
+import { type Check, type Finding, psql, told } from "./Check.ts"
+import * as IndexChecks from "./IndexChecks.ts"
+
+const statements = Rows.all(Schema.Struct({ statement: Schema.String }))
+
+/** A statement for each property of this schema's tables. `attnotnull`, for only newer versions of Postgres have NOT NULL as a constraint. */
+export const found = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  Effect.map(
+    statements(sql`
+      WITH tables AS (
+        SELECT oid, relname, reloptions FROM pg_class
+        WHERE relnamespace = current_schema()::regnamespace AND NOT relispartition AND relkind IN ('r', 'p')
+          AND relname NOT LIKE 'migrations\\_%'),
+      columns AS (
+        SELECT t.relname, a.*, format('ALTER TABLE %I ALTER COLUMN %I SET', t.relname, a.attname) AS setting
+        FROM tables AS t JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped)
+      SELECT statement FROM (
+        SELECT relname, setting || ' NOT NULL' AS statement FROM columns WHERE attnotnull
+        UNION ALL
+        SELECT relname, setting || ' DEFAULT ' || pg_get_expr(d.adbin, d.adrelid) FROM columns
+        JOIN pg_attrdef AS d ON d.adrelid = attrelid AND d.adnum = attnum WHERE attgenerated = ''
+        UNION ALL
+        SELECT relname, format('ALTER TABLE %I SET (%s)', relname, parameter) FROM tables, unnest(reloptions) AS parameter
+        UNION ALL
+        SELECT t.relname, regexp_replace(pg_get_triggerdef(g.oid), ' ON \\S+ ', format(' ON %I ', t.relname))
+        FROM tables AS t JOIN pg_trigger AS g ON g.tgrelid = t.oid WHERE NOT g.tgisinternal) AS properties
+      ORDER BY relname, statement`),
+    (rows) => rows.map(({ statement }) => statement)
+  )
+)
+
+const tables = Rows.all(Schema.Struct({ table: Schema.String, triggers: Schema.String }))
+
+/** The tables with triggers that do not fire. Those of foreign keys are among them. */
+const switchedOff = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  tables(sql`
+    SELECT t.relname AS table, string_agg(g.tgname, ', ' ORDER BY g.tgname) AS triggers
+    FROM pg_trigger AS g JOIN pg_class AS t ON t.oid = g.tgrelid
+    WHERE t.relnamespace = current_schema()::regnamespace AND g.tgenabled IN ('D', 'R') GROUP BY 1 ORDER BY 1`)
+)
+
+const missing = (statement: string): Finding => {
+  const [, table, column, property = ""] = /^ALTER TABLE (\S+) (?:ALTER COLUMN (\S+) )?SET (.*)$/.exec(statement) ?? []
+  const command = psql(statement)
+  if (table === undefined) {
+    return {
+      problem: `a trigger is missing, or another one: ${statement}`,
+      fix: "Make it, and look at the rows that were written meanwhile: they lack what it sets",
+      command: psql(statement.replace("CREATE TRIGGER", "CREATE OR REPLACE TRIGGER"))
+    }
+  }
+  if (column === undefined) {
+    return {
+      problem: `the storage parameters of ${table} lack ${property}: its dead rows stay longer, or its rows find no room beside them`,
+      fix: "Set it; it holds for what is written from then on",
+      command
+    }
+  }
+  return {
+    problem: `the column ${column} of ${table} lacks ${property}: rows without a value are taken, or have another one`,
+    fix: "Set it; it reads the table while writers wait, and fails where a row has no value",
+    command
+  }
+}
+
+/** The check, of what these migrations make. */
+export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlClient> => ({
+  group: "schema",
+  name: "tables",
+  run: Effect.gen(function* () {
+    const there = new Set(yield* found)
+    const expected = (yield* Effect.forEach(sets, (set) => IndexChecks.linesOf(set, "tables.txt"))).flat()
+    return told(`${expected.length} properties of tables are as the migrations make them`, [
+      ...(yield* switchedOff).map(({ table, triggers }) => ({
+        problem: `triggers of ${table} are switched off (${triggers}): what they set and refuse is neither set nor refused`,
+        fix: "Switch them on as the database's superuser, and look at the rows that were written meanwhile",
+        command: psql(`ALTER TABLE ${table} ENABLE TRIGGER ALL`)
+      })),
+      ...expected.filter((statement) => !there.has(statement)).map(missing)
+    ])
+  })
+})
