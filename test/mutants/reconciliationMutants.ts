@@ -469,5 +469,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: 'types.includes("OrderPaid") && !hasEnded',
     replace: "hasEnded",
     seenBy: { file: differences, test: "the row of a paid order says cancelled" }
+  },
+  {
+    name: "reconciliation-chases-new-orders",
+    breaks: "a shop whose orders come faster than a page is compared never gets a result",
+    file: `${room}/SqlRule.ts`,
+    find: "WHERE ${key} > ${after}::uuid AND ${key} <= ${last}::uuid",
+    replace: "WHERE ${key} > ${after}::uuid AND ${last}::uuid IS NOT NULL",
+    seenBy: { file: underWay, test: "a run ends, however fast customers place orders" }
   }
 ]

@@ -99,7 +99,10 @@ export const inSnapshot = <A, E>(
     Effect.orDie
   )
 
-/** Walks through a table in the order of a key, and checks the rules. `order` is the column with the order's id. Each page is one snapshot: within it nothing is half done. */
+/**
+ * Walks through a table in the order of a key, up to the last one at its start, and checks the rules. `order` is the column with the order's id. Each
+ * page is one snapshot: within it nothing is half done.
+ */
 export const walk = (
   database: PgClient.PgClient,
   kept: Kept,
@@ -117,12 +120,21 @@ export const walk = (
     return all
   })
 
-  const page = Effect.fnUntraced(function* (after: string) {
+  const lastKey = Effect.flatMap(Transaction, ({ sql }) => {
+    const key = sql.literal(table.key)
+    return Effect.map(
+      keyRows(sql`SELECT ${key}::text AS key FROM ${sql.literal(table.name)} ORDER BY ${key} DESC LIMIT 1`),
+      ([row]) => row?.key ?? first
+    )
+  })
+
+  const page = Effect.fnUntraced(function* (after: string, last: string) {
     const { sql } = yield* Transaction
     const key = sql.literal(table.key)
     const { rows, until } = yield* bounds(sql`
       SELECT (array_agg(key ORDER BY key DESC))[1]::text AS until, count(*)::int4 AS rows FROM (
-        SELECT ${key} AS key FROM ${sql.literal(table.name)} WHERE ${key} > ${after}::uuid ORDER BY ${key} LIMIT ${pageRows}) AS next`)
+        SELECT ${key} AS key FROM ${sql.literal(table.name)}
+        WHERE ${key} > ${after}::uuid AND ${key} <= ${last}::uuid ORDER BY ${key} LIMIT ${pageRows}) AS next`)
     return until === null ? undefined : { until, rows, found: yield* findIn({ after, until }) }
   })
 
@@ -130,9 +142,11 @@ export const walk = (
     name: table.name,
     rules: usable,
     run: Effect.fnUntraced(function* (tell) {
+      // Rows come faster than a page of a few is compared: a walk that went on to the newest would never end.
+      const last = yield* inSnapshot(database, lastKey)
       let after = first
       for (let total = 0; ;) {
-        const next = yield* inSnapshot(database, page(after))
+        const next = yield* inSnapshot(database, page(after, last))
         if (next === undefined) return total
         yield* tell(next.found)
         after = next.until

@@ -182,3 +182,25 @@ test(
     assert.deepStrictEqual(brokenIn(yield* look), {})
   })
 )
+
+test(
+  "a run ends, however fast customers place orders",
+  Effect.gen(function* () {
+    const { run } = yield* Reconciliation
+    yield* agreeing
+    // An order between each two pages, as long as the run could go on for them: far more than it has pages.
+    const most = 100
+    let placed = 0
+    const context = yield* Effect.context<Effect.Services<typeof place>>()
+    const progress = Effect.suspend(() =>
+      placed === most
+        ? Effect.void
+        : Effect.asVoid(
+            Effect.provideContext(Effect.orDie(Effect.tap(place, () => Effect.sync(() => placed++))), context)
+          )
+    )
+    const { compared } = yield* run({ actor: "ada", progress })
+    assert.isBelow(placed, most)
+    assert.isAtLeast(compared.find(({ name }) => name === "orders")!.rows, 5)
+  })
+)
