@@ -24,6 +24,7 @@ import { type Check, psql, runAll, throughPsql } from "../operations/doctor/Chec
 import { Doctor } from "../operations/doctor/Doctor.ts"
 import * as FlowChecks from "../operations/doctor/FlowChecks.ts"
 import * as IndexChecks from "../operations/doctor/IndexChecks.ts"
+import * as LockChecks from "../operations/doctor/LockChecks.ts"
 import * as MetricChecks from "../operations/doctor/MetricChecks.ts"
 import * as PlanChecks from "../operations/doctor/PlanChecks.ts"
 import * as TableChecks from "../operations/doctor/TableChecks.ts"
@@ -117,6 +118,7 @@ const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray
   // What it finds is the cause of much that others would find.
   Leftovers.check,
   ...DatabaseChecks.checks(sets),
+  LockChecks.check,
   IndexChecks.check(sets),
   ConstraintChecks.check(sets),
   TableChecks.check(sets),

@@ -40,6 +40,30 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "tables: triggers and foreign keys are switched off" }
   },
   {
+    name: "doctor-names-no-holder",
+    breaks: "lanes stand still behind somebody's lock, and nobody is told whose it is",
+    file: `${room}/LockChecks.ts`,
+    find: "(waits.pid IS NOT NULL OR kept.pid IS NOT NULL)",
+    replace: "waits.pid IS NOT NULL",
+    seenBy: { file: findings, test: "locks: a session keeps a table to itself" }
+  },
+  {
+    name: "doctor-names-no-blocker",
+    breaks: "a session keeps a row that others wait for, and nobody is told which",
+    file: `${room}/LockChecks.ts`,
+    find: "(waits.pid IS NOT NULL OR kept.pid IS NOT NULL)",
+    replace: "kept.tables IS NOT NULL",
+    seenBy: { file: findings, test: "locks: a session whose row another one waits for" }
+  },
+  {
+    name: "doctor-repeats-itself",
+    breaks: "one cause is a finding for each of 64 lanes, and buries the others",
+    file: `${room}/FlowChecks.ts`,
+    find: "`${topic} ${owners.get(lane)}`",
+    replace: "`${topic} ${lane}`",
+    seenBy: { file: findings, test: "lanes-move: many lanes of one owner are one finding" }
+  },
+  {
     name: "doctor-starts-a-restored-database",
     breaks: "on a database that is behind its topic people start processes, which charge customers again",
     file: `${room}/Check.ts`,

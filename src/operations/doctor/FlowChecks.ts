@@ -82,15 +82,22 @@ const lanes: Check<SqlClient.SqlClient> = {
     )
     const findings: Array<Finding> = []
     if (members.length === 0) findings.push(noDispatcher("no dispatcher runs: events are taken, and none is published"))
-    for (const { lane, seconds, topic } of old) {
+    // One cause stops many lanes of a process: they are one finding.
+    for (const heads of Map.groupBy(old, ({ lane, topic }) => `${topic} ${owners.get(lane)}`).values()) {
+      const [{ lane, topic } = heads[0]!, another] = heads
       const owner = owners.get(lane)
-      const waits = `the oldest event of lane ${lane} has waited for ${topic} for ${lasting(seconds)}`
+      const age = lasting(Math.max(...heads.map(({ seconds }) => seconds)))
+      const waits =
+        another === undefined
+          ? `the oldest event of lane ${lane} has waited for ${topic} for ${age}`
+          : `the oldest events of ${heads.length} lanes have waited for ${topic} for up to ${age}`
+      const them = another === undefined ? "the lane" : "the lanes"
       findings.push(
         owner === undefined
-          ? noDispatcher(`${waits}, and no process owns the lane`)
+          ? noDispatcher(`${waits}, and no process owns ${them}`)
           : {
-              problem: `${waits}, and its owner ${owner} does not move it`,
-              fix: "Look at the owner's log and at the broker; if the process hangs, end it: another one takes the lane over",
+              problem: `${waits}, and ${owner}, the owner of ${them}, does not move`,
+              fix: "Mend what locks has found; look at the owner's log and at the broker. If the process hangs, end it: another one takes over",
               command: "npm run paid-once -- outbox status"
             }
       )

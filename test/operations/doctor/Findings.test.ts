@@ -3,10 +3,12 @@ import { assert, it } from "@effect/vitest"
 import { Clock, type Context, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { FlowLimits } from "../../../src/operations/doctor/FlowChecks.ts"
+import { LockLimits } from "../../../src/operations/doctor/LockChecks.ts"
 import { VacuumLimits } from "../../../src/operations/doctor/VacuumChecks.ts"
 import { LaneOwnership } from "../../../src/outbox/LaneOwnership.ts"
 import { memberGroup } from "../../../src/brokers/embedded/EmbeddedLog.ts"
 import * as OwnershipLocks from "../../../src/platform/OwnershipLocks.ts"
+import { untilBlocked } from "../../support/Counters.ts"
 import { idAt } from "../../support/SqlIds.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 import { examine, session } from "./Examined.ts"
@@ -28,10 +30,10 @@ interface Case {
   readonly command: RegExp | null
 }
 
-const event = (aggregate: string, age: string) => `
+const event = (aggregate: string, age: string, lane = 7) => `
   INSERT INTO outbox_events (lane, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at,
     trace_id, span_id, record_bytes, data)
-  SELECT 7, ${idAt("clock_now()")}, 'orders', 'Made', 1, 'Order', '${aggregate}', 1, clock_now() - interval '${age}', repeat('a', 32), repeat('b', 16), 100, '{}'`
+  SELECT ${lane}, ${idAt("clock_now()")}, 'orders', 'Made', 1, 'Order', '${aggregate}', 1, clock_now() - interval '${age}', repeat('a', 32), repeat('b', 16), 100, '{}'`
 
 /** As a process of the service notes it. */
 const kept = (table: string, days: number) =>
@@ -263,8 +265,24 @@ const cases: ReadonlyArray<Case> = [
     title: "lanes-move: the owner of a lane does not move it",
     fault: [event("a", "10 minutes")],
     held: lanes,
-    problem: /^the oldest event of lane 7 has waited for orders for 10 min, and its owner backend \d+ does not move it/,
+    problem:
+      /^the oldest event of lane 7 has waited for orders for 10 min, and backend \d+, the owner of the lane, does not move$/,
     command: /outbox status$/
+  },
+  {
+    title: "lanes-move: many lanes of one owner are one finding",
+    fault: [event("a", "10 minutes"), event("b", "5 minutes", 8), event("c", "8 minutes", 9)],
+    held: lanes,
+    problem:
+      /^the oldest events of 3 lanes have waited for orders for up to 10 min, and backend \d+, the owner of the lanes, does not move$/,
+    command: /outbox status$/
+  },
+  {
+    title: "locks: a session keeps a table to itself",
+    held: ["BEGIN", "LOCK TABLE event_log IN ACCESS EXCLUSIVE MODE"],
+    problem:
+      /^process \d+ \(a stranger of .*, idle in transaction\) has a transaction open for \d+ s that keeps writers from event_log$/,
+    command: /SELECT pg_terminate_backend\(\d+\)/
   },
   {
     title: "outbox-holds: an aggregate is held for long, and nobody tries again",
@@ -414,7 +432,8 @@ for (const { command, env, fault = [], given = [], held, limits, open = [], prob
         effect.pipe(
           Effect.updateService(VacuumLimits, (defaults) => ({ ...defaults, ...limits })),
           // How long a healthy loop waits is in Standstill.test.ts.
-          Effect.provideService(FlowLimits, { stillMillis: 1 })
+          Effect.provideService(FlowLimits, { stillMillis: 1 }),
+          Effect.provideService(LockLimits, { againMillis: 100 })
         )
       const before = (yield* inLimits(examine())).of(check)
       assert.isFalse(
@@ -446,4 +465,21 @@ it.live("clock: this machine's clock is off", () =>
     assert.match(findings[0]?.problem ?? "", /^the clocks of this machine and of Postgres differ by [45]\.\d s/)
     assert.match(findings[0]?.command ?? "", /timedatectl/)
   }).pipe(Effect.provide(TestDatabase.layerPool))
+)
+
+it.live("locks: a session whose row another one waits for", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`INSERT INTO inventory_stock (sku, available) VALUES ('book', 1)`
+    const take = "UPDATE inventory_stock SET available = 0"
+    yield* session("BEGIN", take)
+    yield* Effect.forkScoped(session(take))
+    yield* untilBlocked("the row to be waited for")
+    const { findings } = (yield* Effect.provideService(examine(), LockLimits, { againMillis: 100 })).of("locks")
+    assert.strictEqual(findings.length, 1)
+    assert.match(findings[0]!.problem, /\(a stranger of .*, idle in transaction\) .* that 1 other session waits for$/)
+    yield* sql.unsafe(/-c "(.*)"$/.exec(findings[0]!.command!)![1]!)
+    // The next one has the row, and its transaction ends.
+    assert.strictEqual((yield* examine()).of("locks").outcome, "ok")
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
 )
