@@ -27,29 +27,43 @@ const settingsRow = Rows.one(
     fsync: Schema.String,
     pageWrites: Schema.String,
     sync: Schema.String,
-    standbys: Schema.String
+    standbys: Schema.String,
+    replication: Schema.String
   })
 )
 
-/** The faults of version and durability, as a connection of the pool sees them. Each breaks a guarantee (it `refuses` the start), or weakens one. */
+/** A setting of Postgres, with the value that it needs. */
+export interface Setting {
+  readonly name: string
+  readonly value: string
+}
+
+/** The faults of version and durability, and of triggers that do not fire, as a connection of the pool sees them. Each breaks a guarantee (it `refuses` the start), or weakens one. */
 export const settingFindings = Effect.gen(function* () {
   const sql = yield* PgClient.PgClient
   const row = yield* settingsRow(sql`
     SELECT current_setting('server_version_num')::int4 / 10000 AS version,
            current_setting('fsync') AS fsync, current_setting('full_page_writes') AS "pageWrites",
            -- The value of this session, which the server, the database, the role or the URL may have set.
-           current_setting('synchronous_commit') AS sync, current_setting('synchronous_standby_names') AS standbys`)
-  const refuses = (reason: string) => ({ refuses: true, sentence: reason })
-  const warns = (sentence: string) => ({ refuses: false, sentence: `${sentence}. For tests only.` })
+           current_setting('synchronous_commit') AS sync, current_setting('synchronous_standby_names') AS standbys,
+           current_setting('session_replication_role') AS replication`)
+  const refuses = (sentence: string, setting?: Setting) => ({ refuses: true, sentence, setting })
+  const warns = (name: string, what: string) => ({
+    refuses: false,
+    sentence: `${name} is off in this Postgres: ${what}; that is for tests only`,
+    setting: { name, value: "on" }
+  })
+  const sync = { name: "synchronous_commit", value: "on" }
   return [
     ...(row.version < oldestVersion ? [refuses(tooOld(row.version))] : []),
-    ...(row.sync === "off" ? [refuses(lossy)] : []),
+    ...(row.sync === "off" ? [refuses(lossy, sync)] : []),
     // Without synchronous standbys, local means the same as on.
-    ...(row.sync === "local" && row.standbys !== "" ? [refuses(localOnly(row.standbys))] : []),
-    ...(row.fsync === "off" ? [warns("fsync is off in this Postgres: a power cut can lose what was committed")] : []),
-    ...(row.pageWrites === "off"
-      ? [warns("full_page_writes is off in this Postgres: a power cut can leave torn pages")]
-      : [])
+    ...(row.sync === "local" && row.standbys !== "" ? [refuses(localOnly(row.standbys), sync)] : []),
+    ...(row.replication === "origin"
+      ? []
+      : [refuses(unguarded(row.replication), { name: "session_replication_role", value: "origin" })]),
+    ...(row.fsync === "off" ? [warns("fsync", "a power cut can lose what was committed")] : []),
+    ...(row.pageWrites === "off" ? [warns("full_page_writes", "a power cut can leave torn pages")] : [])
   ]
 })
 
@@ -60,6 +74,8 @@ const lossy =
 const localOnly = (standbys: string) =>
   `synchronous_commit is local, and there are synchronous standbys (${standbys}): ` +
   "what was answered as done could be lost when one of them takes over; set it to on"
+const unguarded = (role: string) =>
+  `session_replication_role is ${role}, so no foreign key holds and no trigger fires; set it to origin for the database and the role`
 
 /** Fails with the first of {@link settingFindings} that refuses the start, and logs the others as warnings. */
 export const settings = Effect.gen(function* () {

@@ -64,6 +64,22 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "lanes-move: many lanes of one owner are one finding" }
   },
   {
+    name: "starts-without-triggers",
+    breaks: "a service runs where no foreign key holds, and no payment gets the time of its capture",
+    file: "src/postgres/StartChecks.ts",
+    find: 'row.replication === "origin"',
+    replace: 'row.replication !== ""',
+    seenBy: { file: findings, test: "settings: triggers and foreign keys are off" }
+  },
+  {
+    name: "doctor-sets-what-the-database-overrides",
+    breaks: "the command that is told changes nothing",
+    file: `${room}/DatabaseChecks.ts`,
+    find: 'case "database":',
+    replace: 'case "nobody":',
+    seenBy: { file: findings, test: "settings: commits are not durable" }
+  },
+  {
     name: "doctor-starts-a-restored-database",
     breaks: "on a database that is behind its topic people start processes, which charge customers again",
     file: `${room}/Check.ts`,

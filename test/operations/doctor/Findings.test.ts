@@ -403,7 +403,15 @@ const cases: ReadonlyArray<Case> = [
     title: "settings: commits are not durable",
     fault: ["DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$"],
     problem: /^synchronous_commit is off, so what was answered as done could be lost/,
-    command: /SHOW config_file/
+    command: /-c "ALTER DATABASE test_\w+ RESET synchronous_commit"$/
+  },
+  {
+    title: "settings: triggers and foreign keys are off for a database",
+    fault: [
+      "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END $$"
+    ],
+    problem: /^session_replication_role is replica, so no foreign key holds and no trigger fires/,
+    command: /-c "ALTER DATABASE test_\w+ RESET session_replication_role"$/
   },
   {
     title: "clock: somebody has replaced the one clock",

@@ -7,6 +7,7 @@ import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import { apply } from "../../../src/postgres/Migrations.ts"
 import * as Database from "../../../src/postgres/Database.ts"
 import { sets } from "../../../src/main/Storage.ts"
+import { eventually } from "../../support/Counters.ts"
 import * as MailServer from "../../support/MailServer.ts"
 import * as OwnPostgres from "../../support/OwnPostgres.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
@@ -172,6 +173,25 @@ it.live(
           /^the replication slot gone has no reader and holds \d+ MB of write-ahead log/
         )
         assert.match(of("replication-slots").findings[0]?.command ?? "", /pg_drop_replication_slot\('gone'\)/)
+        // What the server's file has: a later setting wins, once the server has read it.
+        yield* sql.unsafe("ALTER SYSTEM SET session_replication_role = replica")
+        yield* sql`SELECT pg_reload_conf()`
+        const altered = Effect.map(look, (report) => report.of("settings").findings.map(({ command }) => command ?? ""))
+        yield* eventually(
+          "the server to read it",
+          Effect.map(altered, ({ length }) => length === 1)
+        )
+        const [command = ""] = yield* altered
+        const statements = [...command.matchAll(/-c "([^"]*)"/g)].map(([, statement = ""]) => statement)
+        assert.deepStrictEqual(statements, [
+          "ALTER SYSTEM SET session_replication_role = origin",
+          "SELECT pg_reload_conf()"
+        ])
+        for (const statement of statements) yield* sql.unsafe(statement)
+        yield* eventually(
+          "the server to read it",
+          Effect.map(altered, ({ length }) => length === 0)
+        )
       }).pipe(Effect.provide(busy))
     }).pipe(Effect.scoped)
 )
