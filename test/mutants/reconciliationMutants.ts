@@ -477,5 +477,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: "WHERE ${key} > ${after}::uuid AND ${key} <= ${last}::uuid",
     replace: "WHERE ${key} > ${after}::uuid AND ${last}::uuid IS NOT NULL",
     seenBy: { file: underWay, test: "a run ends, however fast customers place orders" }
+  },
+  {
+    name: "follows-a-moved-payment",
+    breaks: "goods of an order that nobody has paid leave, because a payment's row names it",
+    file: `${room}/Told.ts`,
+    find: "AND order_id <> ${orderId}::uuid LIMIT 1",
+    replace: "AND order_id = ${orderId}::uuid LIMIT 1",
+    seenBy: { file: differences, test: "the row of a payment names another order, which is pending" }
   }
 ]

@@ -18,7 +18,7 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
-import { mayGiveBack, mayTell } from "./Told.ts"
+import { mayFollow, mayGiveBack, mayTell } from "./Told.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -67,6 +67,7 @@ export const make = Effect.gen(function* () {
   const follow = (move: typeof Order.markPaid) =>
     Effect.fnUntraced(function* (id: PaymentId): Effect.fn.Return<void, CantMend, Transaction> {
       const locked = yield* lockedOf(id)
+      yield* mayFollow(locked.order.id, id)
       const change = yield* Effect.fromResult(
         Result.mapError(move(locked.order, id), ({ message }) => cantMend(message))
       )
@@ -103,6 +104,7 @@ export const make = Effect.gen(function* () {
     /** The money of a capture goes back. */
     giveBack: Effect.fnUntraced(function* (id: PaymentId) {
       const payment = yield* Effect.orDie(payments.lock(id))
+      yield* mayFollow(payment.orderId, id)
       yield* mayGiveBack(payment.orderId, id)
       yield* payments.move(payment, { to: "refunding" })
       yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })

@@ -39,6 +39,22 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
   )
 })
 
+/**
+ * Fails where the ledger has booked the payment for another order: its row was moved, and neither order may follow it. No index leads there, for
+ * only such a repair asks: it reads the ledger once.
+ */
+export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  const { sql } = yield* Transaction
+  const [other] = yield* Effect.orDie(
+    sql`SELECT FROM billing_ledger WHERE payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid LIMIT 1`
+  )
+  if (other !== undefined) {
+    return yield* new CantMend({
+      reason: "the ledger has booked the payment for another order: a row is what is wrong"
+    })
+  }
+})
+
 /** Fails where `eventType` can't follow what was told of the order, or more was told than the row at `version` knows. The order is locked. */
 export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
   const told = yield* toldOf(orderId)

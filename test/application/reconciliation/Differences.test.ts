@@ -325,6 +325,22 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of a payment names another order, which is pending",
+    rule: "captured-order-pending",
+    also: ["paid-without-capture", "event-differs", "billing-entry-differs"],
+    broken: ({ paid, pending }, sql) =>
+      sql`UPDATE payments SET order_id = ${pending}::uuid WHERE id = ${paid.paymentId}::uuid`,
+    by: "person"
+  },
+  {
+    of: "the row of a payment names another order, which is cancelled",
+    rule: "captured-order-cancelled",
+    also: ["paid-without-capture", "event-differs", "billing-entry-differs"],
+    broken: ({ cancelled, paid }, sql) =>
+      sql`UPDATE payments SET order_id = ${cancelled}::uuid WHERE id = ${paid.paymentId}::uuid`,
+    by: "person"
+  },
+  {
     of: "the row of a declined payment says captured",
     rule: "captured-order-pending",
     also: ["gateway-capture-missing"],
