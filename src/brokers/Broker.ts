@@ -80,6 +80,8 @@ export interface TopicReplication {
   readonly minInSync: number
   /** Whether a replica that lags behind may become the leader, which drops acknowledged records. */
   readonly uncleanElection: boolean
+  /** The brokers of the cluster, as `host:port`. Absent where the broker does not tell. */
+  readonly brokers?: ReadonlyArray<string>
 }
 
 /** The partition count of a topic that is created. */

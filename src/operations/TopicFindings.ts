@@ -45,8 +45,8 @@ const days = (millis: number) => {
 }
 
 /** The command that changes the topic's setting. */
-const set = ({ topic, wireName }: TopicInfo, config: string) =>
-  `kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics --entity-name ${wireName ?? topic} --add-config ${config}`
+const set = ({ replication, topic, wireName }: TopicInfo, config: string) =>
+  `kafka-configs.sh --bootstrap-server ${replication?.brokers?.[0] ?? "HOST:PORT"} --alter --entity-type topics --entity-name ${wireName ?? topic} --add-config ${config}`
 
 /** The topic's side of a choice. The embedded broker has no settings, so only the service's own setting is named there. */
 const orSet = (info: TopicInfo, config: string) => (info.replication === undefined ? "" : `, or ${set(info, config)}`)
@@ -127,15 +127,19 @@ const shortRetention: Check = (info) => {
   }
 }
 
+/** What {@link examine} says of one copy. */
+const oneCopy =
+  "it has one copy: what was acknowledged is lost with its broker's disk; give it three (KAFKA_REPLICATION)"
+
+/** Whether the finding is about one copy in a cluster that can't hold more: nothing about the topic can be mended. */
+export const isOfOneBroker = ({ replication }: TopicInfo, { sentence }: Finding): boolean =>
+  sentence === oneCopy && replication?.brokers?.length === 1
+
 const copies: Check = (info) => {
   if (info.replication === undefined) return undefined
   const { copies, minInSync } = info.replication
   if (copies === 1) {
-    return {
-      kind: "weak",
-      sentence:
-        "it has one copy: what was acknowledged is lost with its broker's disk; give it three (KAFKA_REPLICATION)"
-    }
+    return { kind: "weak", sentence: oneCopy }
   }
   if (minInSync === 1) {
     return {

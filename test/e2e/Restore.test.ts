@@ -215,7 +215,7 @@ describe.skipIf(brokers === null)("with a real Kafka", () => {
         assert.match(
           ill.stdout,
           new RegExp(
-            `\ndatabase-behind-topic: 1 order have used a version for another event than the topic has, the first ${order}: the service ran`
+            `\ndatabase-behind-topic: 1 order has used a version for another event than the topic has, the first ${order}: the service ran`
           )
         )
         const rolled = yield* run("roll-forward", "--reason", "restored")

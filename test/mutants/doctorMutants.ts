@@ -80,6 +80,14 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "settings: commits are not durable" }
   },
   {
+    name: "doctor-wants-copies-of-one-broker",
+    breaks: "with one broker the doctor never ends with 0",
+    file: "src/operations/TopicFindings.ts",
+    find: "replication?.brokers?.length === 1",
+    replace: "replication?.brokers?.length === 0",
+    seenBy: { file: "test/brokers/kafkajs/TopicChecks.test.ts", test: "the doctor notes one copy" }
+  },
+  {
     name: "doctor-starts-a-restored-database",
     breaks: "on a database that is behind its topic people start processes, which charge customers again",
     file: `${room}/Check.ts`,

@@ -121,7 +121,7 @@ export const check: Check<TopicReader | SqlClient.SqlClient> = {
         ? []
         : [
             {
-              problem: `${countOf(collisions.size, "order")} have used a version for another event than the topic has, the first ${used}: the service ran on a database that was behind its topic`,
+              problem: `${countOf(collisions.size, "order")} ${collisions.size === 1 ? "has" : "have"} used a version for another event than the topic has, the first ${used}: the service ran on a database that was behind its topic`,
               fix: "Stop the service, and decide about each order (docs/restore.md)",
               command: `npm run paid-once -- events search --order ${used}`
             }

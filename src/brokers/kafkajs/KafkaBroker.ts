@@ -56,8 +56,15 @@ const make = Effect.gen(function* () {
         ]
       })
     ).pipe(Effect.mapError(orDenied(topic, { operation: "DescribeConfigs", topic: wireTopic })))
+    const { brokers: members } = yield* ask(() => admin.describeCluster())
     return yield* Effect.fromResult(
-      KafkaTopicConfig.read({ topic, wireTopic, partitions, entries: resources[0]?.configEntries ?? [] })
+      KafkaTopicConfig.read({
+        topic,
+        wireTopic,
+        partitions,
+        entries: resources[0]?.configEntries ?? [],
+        brokers: members.map(({ host, port }) => `${host}:${port}`)
+      })
     )
   })
 

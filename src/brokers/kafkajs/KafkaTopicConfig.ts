@@ -34,6 +34,7 @@ export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[
 
 /** A topic's settings. Only the size limit is required; a setting that the cluster does not tell is not checked. */
 export const read = ({
+  brokers,
   entries,
   partitions,
   topic,
@@ -42,6 +43,7 @@ export const read = ({
   readonly topic: string
   readonly wireTopic: string
   readonly partitions: ReadonlyArray<PartitionMetadata>
+  readonly brokers: ReadonlyArray<string>
   readonly entries: ReadonlyArray<{ readonly configName: string; readonly configValue: string }>
 }): Result.Result<TopicInfo, Error> => {
   const text = (name: (typeof names)[number]) => entries.find(({ configName }) => configName === name)?.configValue
@@ -87,7 +89,8 @@ export const read = ({
           replication: {
             copies: Math.min(...partitions.map(({ replicas }) => replicas.length)),
             minInSync,
-            uncleanElection: unclean === "true"
+            uncleanElection: unclean === "true",
+            brokers
           }
         })
   })

@@ -1,6 +1,7 @@
 /** The doctor's checks of what watches the service: the metrics of a running process, and the alert rules over them. */
 import { Effect, Schema } from "effect"
 import { readFile } from "node:fs/promises"
+import { countOf } from "../../platform/Plural.ts"
 import { type Check, notChecked, told } from "./Check.ts"
 
 /** The running service's metrics as text, or a sentence about why they can't be had. */
@@ -45,15 +46,20 @@ const series = (scrape: Scrape): Check => ({
     onFailure: ({ reason }) => notChecked(reason),
     onSuccess: (text) => {
       const names = namesIn(text)
+      const lacking = asked
+        .map(({ names: wanted, what }) => ({ what, missing: wanted.filter((name) => !names.has(name)) }))
+        .filter(({ missing }) => missing.length > 0)
+      // One cause, a process without the part, is one finding.
       return told(
-        `depth, throughput, errors and latency are told`,
-        asked
-          .map(({ names: wanted, what }) => ({ what, missing: wanted.filter((name) => !names.has(name)) }))
-          .filter(({ missing }) => missing.length > 0)
-          .map(({ missing, what }) => ({
-            ...elsewhere,
-            problem: `nobody measures the ${what} in that process: ${missing.join(", ")} ${missing.length === 1 ? "is" : "are"} missing`
-          }))
+        "depth, throughput, errors and latency are told",
+        lacking.length === 0
+          ? []
+          : [
+              {
+                ...elsewhere,
+                problem: `that process does not tell ${lacking.map(({ missing, what }) => `${what} (${missing.join(", ")})`).join(", ")}`
+              }
+            ]
       )
     }
   })
@@ -96,6 +102,9 @@ const rules = (scrape: Scrape, file: string): Check => ({
     const found = yield* Effect.result(scrape)
     if (found._tag === "Failure") return notChecked(found.failure.reason)
     const names = namesIn(found.success)
+    const mute = alerts
+      .map(({ metrics, name }) => ({ name, missing: metrics.filter((metric) => !names.has(metric)) }))
+      .filter(({ missing }) => missing.length > 0)
     return told(
       `${alerts.length} rules name series that are there; whether your Prometheus has loaded them is its own to tell`,
       [
@@ -108,13 +117,14 @@ const rules = (scrape: Scrape, file: string): Check => ({
               }
             ]
           : []),
-        ...alerts
-          .map(({ metrics, name }) => ({ name, missing: metrics.filter((metric) => !names.has(metric)) }))
-          .filter(({ missing }) => missing.length > 0)
-          .map(({ missing, name }) => ({
-            ...elsewhere,
-            problem: `the alert ${name} can never fire by that process: it has no ${missing.join(", ")}`
-          }))
+        ...(mute.length === 0
+          ? []
+          : [
+              {
+                ...elsewhere,
+                problem: `${countOf(mute.length, "alert")} can never fire by that process: ${mute.map(({ missing, name }) => `${name} (it has no ${missing.join(", ")})`).join(", ")}`
+              }
+            ])
       ]
     )
   })

@@ -7,7 +7,7 @@ import { QueueSettings } from "../../outbox/Queue.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Retention from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
-import { examine, examineCount } from "../TopicFindings.ts"
+import { examine, examineCount, isOfOneBroker } from "../TopicFindings.ts"
 import { type Check, type Finding, told } from "./Check.ts"
 
 /** Describes a topic, and never makes one. */
@@ -52,14 +52,15 @@ const settingsOf = (topic: string): Check<Needs> => ({
     if (result._tag === "Failure") return told("", [away(result.failure)])
     const info = result.success
     const noted = yield* notedRow(sql`SELECT partitions FROM outbox_topics WHERE topic = ${topic}`)
-    return told(`${info.partitions} partitions; the broker described it in ${took.toFixed(0)} ms`, [
-      ...[...examine(info, { maxEventBytes, batchBytes, inboxDays }), ...examineCount(info, noted?.partitions)].map(
-        ({ sentence }) => ({
-          problem: `topic ${topic}: ${sentence}`,
-          fix: "Change the setting as the sentence says; publishing goes on by itself",
-          command: null
-        })
-      ),
+    const all = [...examine(info, { maxEventBytes, batchBytes, inboxDays }), ...examineCount(info, noted?.partitions)]
+    const findings = all.filter((finding) => !isOfOneBroker(info, finding))
+    const note = findings.length === all.length ? "" : "; it has one copy, for its cluster is one broker"
+    return told(`${info.partitions} partitions; the broker described it in ${took.toFixed(0)} ms${note}`, [
+      ...findings.map(({ sentence }) => ({
+        problem: `topic ${topic}: ${sentence}`,
+        fix: "Change the setting as the sentence says; publishing goes on by itself",
+        command: null
+      })),
       ...(took <= slowAnswerMillis
         ? []
         : [

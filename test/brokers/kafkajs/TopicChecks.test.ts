@@ -10,6 +10,7 @@ import { Broker } from "../../../src/brokers/Broker.ts"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
 import * as CheckedTopics from "../../../src/operations/CheckedTopics.ts"
 import { TopicChecks } from "../../../src/operations/TopicChecks.ts"
+import * as DoctorChecks from "../../../src/operations/doctor/TopicChecks.ts"
 import type { Finding } from "../../../src/operations/TopicFindings.ts"
 import { Fibers } from "../../../src/platform/Supervised.ts"
 import { within } from "../../contracts/BrokerHarness.ts"
@@ -133,6 +134,29 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
         report?.findings.map(({ kind, sentence }) => [kind, sentence.split(":")[0]]),
         [["weak", "it has one copy"]]
       )
+    }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
+  )
+
+  it.live("the doctor notes one copy in a cluster of one broker, and its commands name the broker", () =>
+    Effect.gen(function* () {
+      const { broker } = yield* KafkaMember.makeDirect({ brokers: servers.split(",") })
+      const look = Effect.fnUntraced(function* (topic: string) {
+        const [check] = DoctorChecks.checks([topic])
+        const outcome = yield* check!.run.pipe(
+          Effect.provideService(DoctorChecks.TopicDescriptions, {
+            describe: (described) => broker.ensureTopic(described, 8)
+          })
+        )
+        return outcome._tag === "Told" ? outcome : assert.fail(outcome.why)
+      })
+      const fit = yield* look(`fit-${randomUUID()}`)
+      assert.deepStrictEqual(fit.findings, [])
+      assert.match(fit.told, /; it has one copy, for its cluster is one broker$/)
+      const short = yield* look(
+        yield* makeTopic({ "retention.ms": "60000", "segment.ms": String(day), "compression.type": "uncompressed" })
+      )
+      assert.strictEqual(short.findings.length, 1)
+      assert.match(short.findings[0]!.problem, /kafka-configs\.sh --bootstrap-server [\w.]+:\d+ --alter/)
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
   )
 

@@ -208,15 +208,15 @@ it.live("a mail server is greeted, and no mail is begun", () =>
 it.live("metrics that a process does not have, and alerts over them", () =>
   Effect.gen(function* () {
     const none = yield* examine({}, Effect.succeed("# TYPE outbox_events_pending gauge\noutbox_events_pending 0\n"))
-    const problems = problemsOf(none.of("metrics")).split("\n")
-    assert.deepStrictEqual(
-      problems.map((problem) => /the (\w+) in/.exec(problem)?.[1]),
-      ["depth", "throughput", "errors", "latency"]
+    // One finding each: more would bury what is broken.
+    assert.match(
+      problemsOf(none.of("metrics")),
+      /^that process does not tell depth \([^)]+\), throughput \([^)]+\), errors \([^)]+\), latency \([^)]+\)$/
     )
-    assert.notInclude(problems[0], "outbox_events_pending,")
-    assert.include(
+    assert.notInclude(problemsOf(none.of("metrics")), "outbox_events_pending")
+    assert.match(
       problemsOf(none.of("alerts")),
-      "the alert OutboxDeadLetters can never fire by that process: it has no outbox_dead_letters"
+      /^\d+ alerts can never fire by that process: [^\n]*OutboxDeadLetters \(it has no outbox_dead_letters\)[^\n]*$/
     )
     assert.notInclude(problemsOf(none.of("alerts")), "OutboxEventsBacklog")
     assert.match(none.of("alerts").findings[0]?.command ?? "", /doctor --url/)
