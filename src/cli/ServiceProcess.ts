@@ -50,8 +50,12 @@ const keptOutput = 100_000
 
 const entry = Path.resolve(import.meta.dirname, "../paid-once.ts")
 
+/** Ends the process cleanly once its channel to us is gone, as after a kill -9 of this one: nobody else would end it. */
+const endingWithParent = `data:text/javascript,process.once("disconnect", () => process.kill(process.pid, "SIGTERM"))`
+
 /**
- * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope sends SIGTERM and waits for its end.
+ * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope sends SIGTERM and waits for its end. It
+ * ends too when this process is killed.
  */
 export const start = Effect.fn("ServiceProcess.start")(function* (options: {
   readonly roles?: string
@@ -66,12 +70,14 @@ export const start = Effect.fn("ServiceProcess.start")(function* (options: {
       spawn(
         process.execPath,
         [
+          "--import",
+          endingWithParent,
           options.script ?? entry,
           "serve",
           "--json",
           ...(options.roles === undefined ? [] : ["--roles", options.roles])
         ],
-        { env: { PATH: process.env["PATH"], ...options.env }, stdio: ["ignore", "pipe", "pipe"] }
+        { env: { PATH: process.env["PATH"], ...options.env }, stdio: ["ignore", "pipe", "pipe", "ipc"] }
       )
     ),
     (running) =>

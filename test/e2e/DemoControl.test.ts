@@ -1,15 +1,19 @@
 /** A demo that stays: who may ask its control, and what becomes of its processes. The page is in test/console/BreakIt.test.ts. */
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Redacted, Scope } from "effect"
+import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
+import * as Path from "node:path"
+import { pathToFileURL } from "node:url"
 import * as Children from "../../src/cli/demo/Children.ts"
 import * as Control from "../../src/cli/demo/Control.ts"
 import * as DrillRuns from "../../src/cli/demo/DrillRuns.ts"
 import * as Breakages from "../../src/cli/drill/Breakages.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
 import { sendRaw } from "../support/RawHttp.ts"
-import { TestDatabase } from "../support/TestDatabase.ts"
+import { root, TestDatabase } from "../support/TestDatabase.ts"
 
 const origin = "http://127.0.0.1:3999"
 
@@ -68,6 +72,41 @@ const stateOf = (pid: number) => {
     return undefined
   }
 }
+
+/** Starts a process of the service as the demo does, and prints its number. */
+const parent = `
+import { Console, Effect } from "effect"
+import { start } from ${JSON.stringify(pathToFileURL(Path.join(root, "src/cli/ServiceProcess.ts")).href)}
+await Effect.runPromise(Effect.scoped(Effect.andThen(
+  Effect.flatMap(start({ env: process.env }), ({ pid }) => Console.log(pid)), Effect.never)))`
+
+it.live("a process ends when the one that has started it is killed", () =>
+  Effect.gen(function* () {
+    const { url } = yield* TestDatabase
+    const starter = spawn(process.execPath, ["--input-type=module", "--eval", parent], {
+      cwd: root,
+      env: {
+        PATH: process.env["PATH"],
+        ...plantedEnv(),
+        DATABASE_URL: Redacted.value(url),
+        DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
+        PORT: "0",
+        LOG_LEVEL: "Error"
+      },
+      stdio: ["ignore", "pipe", "inherit"]
+    })
+    const pid = Number(yield* Effect.promise(() => new Promise((resolve) => void starter.stdout.once("data", resolve))))
+    // Should it stay, the test would leave it behind.
+    yield* Effect.addFinalizer(() => Effect.sync(() => stateOf(pid) === undefined || process.kill(pid, "SIGKILL")))
+    assert.include(["S", "R"], stateOf(pid))
+    starter.kill("SIGKILL")
+    yield* eventually(
+      "the service to end",
+      // It may wait as a zombie for the process that reaps orphans.
+      Effect.sync(() => ["Z", undefined].includes(stateOf(pid)))
+    )
+  }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
+)
 
 it.live(
   "a process is frozen, thawed, killed and started by its name, once however often it is asked, and all end with the demo",

@@ -6,6 +6,14 @@ const asked = { file: "test/e2e/DemoControl.test.ts", test: "the control is aske
 
 export const demoMutants: ReadonlyArray<Mutant> = [
   {
+    name: "demo-leaves-its-processes",
+    breaks: "after a kill -9 of the demo four processes go on, and take faults",
+    file: "src/cli/ServiceProcess.ts",
+    find: '"pipe", "ipc"]',
+    replace: '"pipe"]',
+    seenBy: { file: "test/e2e/DemoControl.test.ts", test: "a process ends when the one that has started it is killed" }
+  },
+  {
     name: "demo-control-without-token",
     breaks: "any program of this machine ends the demo's processes",
     file: control,
