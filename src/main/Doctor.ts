@@ -40,7 +40,7 @@ import { innermost } from "../platform/Innermost.ts"
 import * as ReservedPool from "../postgres/ReservedPool.ts"
 import { TaskClaim } from "../tasks/TaskClaim.ts"
 import { operatorOn } from "./Commands.ts"
-import { taskTypeNames, topicNames } from "./Names.ts"
+import { consumerNames, taskTypeNames, topicNames } from "./Names.ts"
 import { embeddedDirectory, root, sets } from "./Storage.ts"
 
 /**
@@ -79,7 +79,8 @@ const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
   const { kafkaBrokers } = config
   if (kafkaBrokers === undefined) return BehindTopic.embedded
   const kafka = Layer.unwrap(Effect.promise(async () => (await import("./Kafka.ts")).topicReader(config, kafkaBrokers)))
-  return { ...BehindTopic.check, run: Effect.provide(BehindTopic.check.run, kafka) }
+  const check = BehindTopic.check(consumerNames)
+  return { ...check, run: Effect.provide(check.run, kafka) }
 }
 
 const gatewayCheck = ({ gatewayKeyRetentionMillis, gatewayTimeoutMillis, gatewayUrl }: AppConfig): Check =>

@@ -37,6 +37,7 @@ import { doctorMutants } from "./doctorMutants.ts"
 import { rebuildMutants } from "./rebuildMutants.ts"
 import { replayMutants } from "./replayMutants.ts"
 import { refillMutants } from "./refillMutants.ts"
+import { rollForwardMutants } from "./rollForwardMutants.ts"
 import { reconciliationMutants } from "./reconciliationMutants.ts"
 import { releaseMutants } from "./releaseMutants.ts"
 import { retentionMutants } from "./retentionMutants.ts"
@@ -231,6 +232,7 @@ export const mutants: ReadonlyArray<Mutant> = [
   ...rebuildMutants,
   ...replayMutants,
   ...refillMutants,
+  ...rollForwardMutants,
   ...reconciliationMutants,
   ...releaseMutants,
   ...retentionMutants,

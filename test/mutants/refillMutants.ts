@@ -73,7 +73,7 @@ export const refillMutants: ReadonlyArray<Mutant> = [
   {
     name: "refills-as-of-now",
     breaks: "the archive tells another time of publishing than the topic",
-    file: `${room}/Refill.ts`,
+    file: `${room}/ArchiveRows.ts`,
     find: "least(greatest(to_timestamp(r.millis / 1000), r.occurred_at), clock_now())",
     replace: "clock_now()",
     seenBy: { file: tests, test: "what retention has dropped comes back" }
@@ -81,9 +81,9 @@ export const refillMutants: ReadonlyArray<Mutant> = [
   {
     name: "refills-the-default-partition",
     breaks: "days of events are in the default partition, which each later day has to look through",
-    file: `${room}/Refill.ts`,
-    find: '"event_log",\n                events.map',
-    replace: '"event_log",\n                events.slice(0, 0).map',
+    file: `${room}/ArchiveRows.ts`,
+    find: '"event_log",\n      events.map',
+    replace: '"event_log",\n      events.slice(0, 0).map',
     seenBy: { file: tests, test: "what retention has dropped comes back" }
   },
   {
@@ -97,9 +97,9 @@ export const refillMutants: ReadonlyArray<Mutant> = [
   {
     name: "reads-beyond-the-end",
     breaks: "beside a busy service the reading of a topic does not end",
-    file: "src/brokers/embedded/EmbeddedTopicReader.ts",
-    find: "records.filter(({ offset }) => offset < end)",
-    replace: "records.filter(({ offset }) => offset < end + 9n)",
+    file: "src/brokers/TopicReader.ts",
+    find: "offset >= before && offset < end)",
+    replace: "offset >= before && offset < end + 9n)",
     seenBy: { file: tests, test: "a topic that grows meanwhile" }
   }
 ]

@@ -5,7 +5,7 @@ import { type TopicRange, TopicReader } from "../../brokers/TopicReader.ts"
 import { ordersTopic } from "../../domain/Events.ts"
 import { type Check, notChecked, told } from "../../operations/doctor/Check.ts"
 import { QueueSettings } from "../../outbox/Queue.ts"
-import { countOf, numberOf } from "../../platform/Plural.ts"
+import { countOf, numberOf, plural } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import * as TopicRecords from "../rollforward/TopicRecords.ts"
 import { standingsOf } from "../rollforward/Unknown.ts"
@@ -43,8 +43,10 @@ const unarchived = Effect.fnUntraced(function* (bounds: ReadonlyArray<TopicRange
                coalesce(min(before + 1) FILTER (WHERE record_offset > before + 1), max(record_offset) + 1) AS "unknownFrom"
         FROM (
           SELECT *, lag(record_offset) OVER (PARTITION BY partition ORDER BY record_offset) AS before
-          FROM (SELECT broker_partition AS partition, broker_offset AS record_offset FROM event_log WHERE topic = ${ordersTopic}
-                ORDER BY event_id DESC LIMIT ${newestLimit}) AS newest
+          FROM ((SELECT broker_partition AS partition, broker_offset AS record_offset FROM event_log WHERE topic = ${ordersTopic}
+                 ORDER BY event_id DESC LIMIT ${newestLimit})
+                UNION ALL
+                SELECT broker_partition, broker_offset FROM left_out_events) AS known
         ) AS l
         GROUP BY partition`)
     : []
@@ -63,7 +65,8 @@ const unarchived = Effect.fnUntraced(function* (bounds: ReadonlyArray<TopicRange
   })
 })
 
-export const check: Check<TopicReader | SqlClient.SqlClient> = {
+/** Of the topic that these consumers read. */
+export const check = (consumers: ReadonlyArray<string>): Check<TopicReader | SqlClient.SqlClient> => ({
   group,
   name,
   // The fixes of other checks start processes: on a restored database they would charge customers again.
@@ -74,21 +77,23 @@ export const check: Check<TopicReader | SqlClient.SqlClient> = {
     const ranges = yield* unarchived(found.success)
     if (ranges.length === 0) return told("the archive has the last records of each partition")
 
-    let [missing, read, wanted] = [0, 0, 0]
+    let [missing, forgotten, read, wanted] = [0, 0, 0, 0]
     const behind = new Set<string>()
     const collisions = new Set<string>()
     const reading = TopicRecords.forEachSlice(
       ordersTopic,
       (records, { ofAll, read: count }) =>
-        Effect.map(standingsOf(records), (standings) => {
+        Effect.map(standingsOf(records, consumers), (standings) => {
           read += count
           wanted = ofAll
-          for (const [index, { envelope }] of records.entries()) {
-            if (standings[index] === "missing") {
+          for (const [index, { stored }] of records.entries()) {
+            const standing = standings[index]?.standing
+            if (standing === "missing") {
               missing += 1
-              behind.add(envelope.aggregateId)
+              behind.add(stored.aggregateId)
             }
-            if (standings[index] === "collision") collisions.add(envelope.aggregateId)
+            if (standing === "collision") collisions.add(stored.aggregateId)
+            if (standing === "forgotten") forgotten += 1
           }
         }),
       ranges
@@ -107,7 +112,9 @@ export const check: Check<TopicReader | SqlClient.SqlClient> = {
     const [used] = collisions
     const compared =
       read === all ? countOf(read, "record") : `${numberOf(read)} of ${countOf(all, "record")}, the newest`
-    return told(`the database knows the events of ${compared}`, [
+    const untold =
+      forgotten === 0 ? "" : `; of ${countOf(forgotten, "event")} nothing tells any more whether they are its own`
+    return told(`the database knows the events of ${compared}${untold}`, [
       ...(first === undefined
         ? []
         : [
@@ -121,11 +128,11 @@ export const check: Check<TopicReader | SqlClient.SqlClient> = {
         ? []
         : [
             {
-              problem: `${countOf(collisions.size, "order")} ${collisions.size === 1 ? "has" : "have"} used a version for another event than the topic has, the first ${used}: the service ran on a database that was behind its topic`,
-              fix: "Stop the service, and decide about each order (docs/restore.md)",
-              command: `npm run paid-once -- events search --order ${used}`
+              problem: `${countOf(collisions.size, "order")} ${plural(collisions.size, "has", "have")} used a version for another event than the topic has, the first ${used}: the service ran on a database that was behind its topic`,
+              fix: "Stop the service, and roll it forward: it leaves the topic's events of these orders out (docs/restore.md)",
+              command: "npm run paid-once -- roll-forward --dry-run"
             }
           ])
     ])
   })
-}
+})

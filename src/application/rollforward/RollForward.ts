@@ -4,147 +4,150 @@
  * It is for a database on which nothing runs. The consumers' effects are not written here: the consumers' own marks are as old as the database, so
  * they read the topic again from its first record, and apply what they have not (docs/restore.md).
  */
-import { Effect, Schema } from "effect"
-import { SqlClient } from "effect/sql"
 import type { PgClient } from "@effect/sql-pg"
-import { ordersTopic, type OrderEvent } from "../../domain/Events.ts"
+import { Array, Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { ordersTopic } from "../../domain/Events.ts"
+import * as ArchiveRows from "../../operations/refill/ArchiveRows.ts"
 import * as OperatorAudit from "../../platform/OperatorAudit.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { decodeOrderEvent } from "../OrderEvents.ts"
+import * as LeftOut from "./LeftOut.ts"
+import * as LostEvents from "./LostEvents.ts"
 import * as TopicRecords from "./TopicRecords.ts"
 import { standingsOf } from "./Unknown.ts"
 
-/** What became of the topic's records. */
+/** What became of the topic's records. A dry run tells what would become of them. */
 export interface RolledForward {
-  /** Records of orders in the topic. */
+  /** Records of the topic. */
   readonly read: number
-  /** Events that the database had lost, and has again; of a dry run, would have. */
+  /** Events that the database had lost, and has again. */
   readonly applied: number
-  /** Orders whose version was used for another event since. A person decides; the first hundred. */
+  /** Orders with two histories: a version was used for another event since. A person decides. The first hundred of `collided`. */
   readonly collisions: ReadonlyArray<string>
-  /** Orders of which an event before the missing ones is in the topic no more. The first hundred. */
+  readonly collided: number
+  /** Orders of which an event before the lost ones is in the topic no more. The first hundred of `gapped`. */
   readonly gaps: ReadonlyArray<string>
+  readonly gapped: number
+  /** Events of which nothing tells any more whether they are the database's own. */
+  readonly forgotten: number
 }
 
-/** The events leave no method of payment. It is asked for by no one but a charge, and these payments are charged. */
-const unknownMethod = "unknown (rolled forward)"
+/** How far it is, of at most `total` records. */
+export interface Progress {
+  readonly phase: "reading"
+  readonly read: number
+  readonly total: number
+  readonly applied: number
+}
+
+export interface Options {
+  /** The consumers of the topic. */
+  readonly consumers: ReadonlyArray<string>
+  readonly operator: OperatorAudit.Operator | "dry run"
+  readonly tell: (progress: Progress) => Effect.Effect<void>
+}
 
 const listLimit = 100
 
-/** An order is not where its event begins: one before it is missing. */
-class Gap extends Schema.TaggedError<Gap>()("Gap", {}) {}
-
-/** Writes the state that the event announces. The order's version has to be the one before. */
-const writeState = Effect.fnUntraced(function* (
-  { envelope: { aggregateId, aggregateVersion, occurredAt } }: TopicRecords.OrderRecord,
-  { _tag, data }: OrderEvent
-) {
-  const { sql } = yield* Transaction
-  if (_tag === "OrderPlaced") {
-    const made = yield* sql`
-      INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
-      SELECT ${aggregateId}::uuid, ${data.customerId}, ${data.total.currency}, 'pending', 1, ${data.total.amountMinor}::int8,
-             ${occurredAt}::timestamptz, ${occurredAt}::timestamptz
-      WHERE ${aggregateVersion}::int4 = 1 RETURNING 1`
-    if (made.length === 0) return yield* new Gap()
-    yield* sql`
-      INSERT INTO order_lines (order_id, position, sku, quantity, unit_amount_minor)
-      SELECT ${aggregateId}::uuid, l.position - 1, l.sku, l.quantity, l.amount
-      FROM unnest(${data.lines.map(({ sku }) => sku)}::text[], ${data.lines.map(({ quantity }) => quantity)}::int4[],
-                  ${data.lines.map(({ unitAmountMinor }) => String(unitAmountMinor))}::text[]::int8[]) WITH ORDINALITY AS l(sku, quantity, amount, position)`
-    return
-  }
-  const status =
-    _tag === "OrderPaid"
-      ? "paid"
-      : _tag === "OrderCancelled"
-        ? "cancelled"
-        : _tag === "OrderRefunded"
-          ? "refunded"
-          : null
-  const moved = yield* sql`
-    UPDATE orders SET status = coalesce(${status}::text, status), version = ${aggregateVersion}::int4, updated_at = ${occurredAt}::timestamptz
-    WHERE id = ${aggregateId}::uuid AND version = ${aggregateVersion}::int4 - 1 RETURNING 1`
-  if (moved.length === 0) return yield* new Gap()
-  if (_tag === "OrderCancelled") return
-  // A payment of the backup may be under way there: its recovery would announce the outcome a second time.
-  const payment = { OrderPaid: "captured", OrderRefunded: "refunded", PaymentDeclined: "declined" }[_tag]
-  yield* sql`
-    INSERT INTO payments AS p (id, order_id, status, payment_method, amount_minor, currency, captured_minor, refunded_minor, decline_reason,
-                               leased_until, created_at, updated_at, captured_at, refund_begun_at, refunded_at)
-    SELECT ${data.paymentId}::uuid, o.id, new.status, ${unknownMethod}, o.total_amount_minor, o.currency,
-           CASE WHEN new.status = 'declined' THEN 0 ELSE o.total_amount_minor END,
-           CASE WHEN new.status = 'refunded' THEN o.total_amount_minor ELSE 0 END, new.reason,
-           new.at, new.at, new.at, CASE WHEN new.status <> 'declined' THEN new.at END,
-           CASE WHEN new.status = 'refunded' THEN new.at END, CASE WHEN new.status = 'refunded' THEN new.at END
-    FROM orders AS o, (SELECT ${payment}::text AS status, ${occurredAt}::timestamptz AS at, ${_tag === "PaymentDeclined" ? data.reason : null}::text AS reason) AS new
-    WHERE o.id = ${aggregateId}::uuid
-    ON CONFLICT (id) DO UPDATE
-    SET status = excluded.status, captured_minor = excluded.captured_minor, refunded_minor = excluded.refunded_minor,
-        decline_reason = excluded.decline_reason, updated_at = excluded.updated_at, captured_at = coalesce(p.captured_at, excluded.captured_at),
-        refund_begun_at = coalesce(p.refund_begun_at, excluded.refund_begun_at), refunded_at = excluded.refunded_at`
-})
-
-/** The event, as the mark of its dispatcher has archived it. */
-const archive = Effect.fnUntraced(function* ({ envelope, offset, partition, spanId }: TopicRecords.OrderRecord) {
-  const { sql } = yield* Transaction
-  yield* sql`
-    INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                           occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
-    VALUES (${envelope.eventId}::uuid, ${ordersTopic}, ${envelope.eventType}, ${envelope.schemaVersion}::int2, ${envelope.aggregateType},
-            ${envelope.aggregateId}, ${envelope.aggregateVersion}::int4, ${envelope.occurredAt}::timestamptz, ${envelope.traceId},
-            ${spanId ?? "0".repeat(16)}, ${JSON.stringify(envelope.data)}::text::json, ${partition}::int4, ${offset}::int8, clock_now())
-    ON CONFLICT DO NOTHING`
-})
+/** Orders of one decision's transaction. */
+const decisionSize = 100
 
 /**
- * Reads the whole topic, and writes what the database has lost, an event in a transaction. It may be repeated: what was written is known then. A dry run
- * only counts.
+ * Reads the whole topic, and writes what the database has lost, a slice of the topic in a transaction. What can't be written is decided about at the end:
+ * an order's events are known only then. It may be repeated: what was written or decided is known then.
  */
-export const run = Effect.fn("RollForward.run")(function* (operator: OperatorAudit.Operator | "dry run") {
-  let [read, applied] = [0, 0]
-  // All of them, and not the first: what follows one must not be written. They are as many as the service has changed on a database that was behind.
-  const collisions = new Set<string>()
-  const gaps = new Set<string>()
-  const apply = (record: TopicRecords.OrderRecord) =>
-    Effect.flatMap(decodeOrderEvent(record.envelope), (event) =>
-      Transaction.run(Effect.andThen(writeState(record, event), archive(record)))
-    )
-  yield* TopicRecords.forEachSlice(
-    ordersTopic,
-    Effect.fnUntraced(function* (records) {
-      const standings = yield* standingsOf(records)
-      read += records.length
-      for (const [index, record] of records.entries()) {
-        const { aggregateId } = record.envelope
-        if (standings[index] === "known") continue
-        if (standings[index] === "collision") collisions.add(aggregateId)
-        // What follows a collision tells of an order that is another one here.
-        else if (collisions.has(aggregateId)) continue
-        else if (operator === "dry run") applied += 1
-        else {
-          const outcome = yield* Effect.result(apply(record))
-          if (outcome._tag === "Success") applied += 1
-          else if (outcome.failure instanceof Gap) gaps.add(aggregateId)
-          else return yield* Effect.die(outcome.failure)
-        }
-      }
-    })
-  )
-  const firstOf = (ids: Set<string>) => [...ids].slice(0, listLimit)
-  const result: RolledForward = { read, applied, collisions: firstOf(collisions), gaps: firstOf(gaps) }
-  if (operator !== "dry run") {
+export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator, tell }: Options) {
+  let [read, applied, forgotten] = [0, 0, 0]
+  /** Orders that were behind: their versions as far as this run has come, and its events. */
+  const behind = new Map<string, { version: number; readonly events: Set<string> }>()
+  const leftOut = new Map<
+    string,
+    { readonly why: LeftOut.LeftOut["why"]; readonly events: Map<string, TopicRecords.OrderRecord> }
+  >()
+
+  /** Writes a slice's lost events: each round has at most one of an order. */
+  const write = Effect.fnUntraced(function* (rounds: ReadonlyArray<ReadonlyArray<TopicRecords.OrderRecord>>) {
+    if (operator === "dry run" || rounds.length === 0) return
+    const events = rounds.flat().map(({ stored }) => stored)
+    yield* ArchiveRows.makeDays(events)
     yield* Transaction.run(
-      OperatorAudit.record({
-        ...operator,
-        action: "roll forward",
-        subject: "topic",
-        subjectId: ordersTopic,
-        before: {},
-        after: { ...result }
+      Effect.gen(function* () {
+        for (const round of rounds) {
+          const lost = yield* Effect.forEach(round, (record) =>
+            Effect.map(decodeOrderEvent(record.envelope), (event) => ({ ...record, event }))
+          )
+          yield* LostEvents.write(lost)
+        }
+        yield* ArchiveRows.insert(events)
       })
     )
+  })
+
+  const slice = Effect.fnUntraced(function* (
+    records: ReadonlyArray<TopicRecords.OrderRecord>,
+    progress: { readonly read: number; readonly ofAll: number }
+  ) {
+    const compared = yield* standingsOf(records, consumers)
+    const rounds: Array<Array<TopicRecords.OrderRecord>> = []
+    const roundOf = new Map<string, number>()
+    for (const [index, record] of records.entries()) {
+      const { standing, version } = compared[index]!
+      if (standing === "forgotten") forgotten += 1
+      if (standing === "known" || standing === "forgotten") continue
+      const { aggregateId, aggregateVersion, eventId } = record.stored
+      const own = behind.get(aggregateId) ?? { version, events: new Set() }
+      // A copy of one that this run has written.
+      if (own.events.has(eventId)) continue
+      const left = leftOut.get(aggregateId)
+      // What follows tells of an order that is another one here.
+      if (left !== undefined) left.events.set(eventId, record)
+      else if (standing === "collision" || aggregateVersion !== own.version + 1) {
+        const why = standing === "collision" || aggregateVersion <= own.version ? "collision" : "gap"
+        leftOut.set(aggregateId, { why, events: new Map([[eventId, record]]) })
+      } else {
+        own.version = aggregateVersion
+        own.events.add(eventId)
+        behind.set(aggregateId, own)
+        const round = roundOf.get(aggregateId) ?? 0
+        roundOf.set(aggregateId, round + 1)
+        ;(rounds[round] ??= []).push(record)
+      }
+    }
+    yield* write(rounds)
+    read += progress.read
+    applied += rounds.flat().length
+    yield* tell({ phase: "reading", read, total: Math.max(read, progress.ofAll), applied })
+  })
+  yield* TopicRecords.forEachSlice(ordersTopic, slice)
+
+  const orders = [...leftOut].map(([orderId, { events, why }]) => ({ orderId, why, events: [...events.values()] }))
+  const of = (wanted: LeftOut.LeftOut["why"]) =>
+    orders.filter(({ why }) => why === wanted).map(({ orderId }) => orderId)
+  const [collisions, gaps] = [of("collision"), of("gap")]
+  const result: RolledForward = {
+    read,
+    applied,
+    collisions: collisions.slice(0, listLimit),
+    collided: collisions.length,
+    gaps: gaps.slice(0, listLimit),
+    gapped: gaps.length,
+    forgotten
   }
+  if (operator === "dry run") return result
+  for (const some of Array.chunksOf(orders, decisionSize)) {
+    yield* Transaction.run(LeftOut.decide(some, consumers, operator))
+  }
+  yield* Transaction.run(
+    OperatorAudit.record({
+      ...operator,
+      action: "roll forward",
+      subject: "topic",
+      subjectId: ordersTopic,
+      before: {},
+      after: { ...result }
+    })
+  )
   return result
 })
 

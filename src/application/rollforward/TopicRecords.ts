@@ -5,14 +5,12 @@ import * as Envelope from "../../brokers/Envelope.ts"
 import * as SentEvents from "../../brokers/SentEvents.ts"
 import { type TopicRange, TopicReader } from "../../brokers/TopicReader.ts"
 import { orderAggregate } from "../../domain/Events.ts"
+import type { TopicEvent } from "../../operations/refill/Standings.ts"
 
-/** A record of an order's event, with its place. */
+/** The event of an order in a record, as it is stored and as it is read. */
 export interface OrderRecord {
-  readonly partition: number
-  readonly offset: bigint
+  readonly stored: TopicEvent
   readonly envelope: Envelope.Envelope
-  /** Of its publisher; null where it wrote none that can be read. */
-  readonly spanId: string | null
 }
 
 /** How far the reading is: the records behind the last ones, those of others included, and how many there are in all at most. */
@@ -23,12 +21,14 @@ interface Progress {
 
 const uuid = /^[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}$/i
 
-const toOrderRecord = (partition: number, record: ConsumedRecord): OrderRecord | undefined => {
+const toOrderRecord = (topic: string, partition: number, record: ConsumedRecord): OrderRecord | undefined => {
   const read = Envelope.decode(record)
+  const stored = SentEvents.toStored(topic, record)
   // Whatever else is in the topic was not written by an outbox of orders.
-  if (Result.isFailure(read) || read.success.aggregateType !== orderAggregate || !uuid.test(read.success.aggregateId))
+  if (Result.isFailure(read) || stored?.aggregateType !== orderAggregate || !uuid.test(stored.aggregateId))
     return undefined
-  return { partition, offset: record.offset, envelope: read.success, spanId: SentEvents.spanIdOf(record) ?? null }
+  const timestampMillis = record.timestampMillis ?? Date.parse(stored.occurredAt)
+  return { stored: { ...stored, partition, offset: record.offset, timestampMillis }, envelope: read.success }
 }
 
 /**
@@ -45,7 +45,7 @@ export const forEachSlice = <E, R>(
       topic,
       ({ ofAll, partition, records }) =>
         handle(
-          records.flatMap((record) => toOrderRecord(partition, record) ?? []),
+          records.flatMap((record) => toOrderRecord(topic, partition, record) ?? []),
           { read: records.length, ofAll }
         ),
       ranges

@@ -75,7 +75,7 @@ const reasonOf = ({ message, type }: ProtocolError): string =>
 
 /** A right that a request needs, with the names that Kafka's access lists use. */
 export interface Right {
-  readonly operation: "Create" | "Describe" | "DescribeConfigs" | "Read" | "Write"
+  readonly operation: "Create" | "Delete" | "Describe" | "DescribeConfigs" | "Read" | "Write"
   /** The topic's name on the wire. */
   readonly topic: string
   /** The group's name on the wire, for requests of a group. */

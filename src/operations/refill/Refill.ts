@@ -6,7 +6,7 @@
  * stays as it is. It counts the events that it does not add, and names those at which a person should look.
  */
 import { PgClient } from "@effect/sql-pg"
-import { Context, Effect, Layer, Option, Schedule, Schema, Semaphore } from "effect"
+import { Context, Effect, Layer, Option, Schema, Semaphore } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { BrokerUnavailable, ConsumedRecord, TopicUnavailable } from "../../brokers/Broker.ts"
 import * as SentEvents from "../../brokers/SentEvents.ts"
@@ -15,7 +15,7 @@ import * as OperatorAudit from "../../platform/OperatorAudit.ts"
 import * as Retention from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import * as DailyPartitions from "../DailyPartitions.ts"
+import * as ArchiveRows from "./ArchiveRows.ts"
 import * as Alone from "../rebuild/Alone.ts"
 import { type Standing, standingsOf, type TopicEvent } from "./Standings.ts"
 
@@ -78,9 +78,6 @@ export class RefillRefused extends Schema.TaggedError<RefillRefused>()("RefillRe
 /** How many events of a kind are named: enough to look at. */
 const namedEvents = 5
 
-/** Upkeep, or another refill, makes a partition in some milliseconds. */
-const untilFree = Schedule.spaced("100 millis").pipe(Schedule.upTo({ times: 100 }))
-
 const nothing: Counts = { read: 0, filled: 0, present: 0, older: 0, foreign: 0, unknown: 0, different: 0 }
 const firstNow = Rows.one(Schema.Struct({ now: Schema.DateFromString }))
 
@@ -97,30 +94,6 @@ const eventOf = (topic: string, partition: number, record: ConsumedRecord): Topi
         timestampMillis: record.timestampMillis ?? Date.parse(event.occurredAt)
       }
 }
-
-/** Adds the events to the archive, as their dispatcher would have. Returns how many were not there. */
-const insert = Effect.fnUntraced(function* (events: ReadonlyArray<TopicEvent>) {
-  const { sql } = yield* Transaction
-  const rows = yield* sql`
-    INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at,
-                           trace_id, span_id, data, broker_partition, broker_offset, published_at)
-    SELECT r.id, r.topic, r.event_type, r.schema_version, r.type, r.aggregate, r.version, r.occurred_at, r.trace, r.span, r.data::json,
-           r.partition, r.record_offset,
-           -- A producer's clock may be wrong. An event is published after it has occurred, and not in the future.
-           least(greatest(to_timestamp(r.millis / 1000), r.occurred_at), clock_now())
-    FROM unnest(${events.map(({ eventId }) => eventId)}::uuid[], ${events.map(({ topic }) => topic)}::text[],
-                ${events.map(({ eventType }) => eventType)}::text[], ${events.map(({ schemaVersion }) => schemaVersion)}::int2[],
-                ${events.map(({ aggregateType }) => aggregateType)}::text[], ${events.map(({ aggregateId }) => aggregateId)}::text[],
-                ${events.map(({ aggregateVersion }) => aggregateVersion)}::int4[],
-                ${events.map(({ occurredAt }) => occurredAt)}::text[]::timestamptz[],
-                ${events.map(({ traceId }) => traceId)}::text[], ${events.map(({ spanId }) => spanId)}::text[],
-                ${events.map(({ data }) => data)}::text[], ${events.map(({ partition }) => partition)}::int4[],
-                ${events.map(({ offset }) => offset)}::int8[], ${events.map(({ timestampMillis }) => timestampMillis)}::float8[])
-           AS r(id, topic, event_type, schema_version, type, aggregate, version, occurred_at, trace, span, data, partition, record_offset, millis)
-    ON CONFLICT DO NOTHING
-    RETURNING 1 AS one`
-  return rows.length
-})
 
 export class Refill extends Context.Service<
   Refill,
@@ -156,17 +129,8 @@ export class Refill extends Context.Service<
 
         /** Writes lost events into the partitions of their days. */
         const fill = Effect.fnUntraced(function* (events: ReadonlyArray<TopicEvent>) {
-          // A busy step is tried again; its days would go to the default partition otherwise.
-          yield* Effect.repeat(
-            onDatabase(
-              DailyPartitions.makePast(
-                "event_log",
-                events.map(({ eventId }) => eventId)
-              )
-            ),
-            { until: (steps) => steps.every(({ outcome }) => outcome !== "busy"), schedule: untilFree }
-          )
-          return yield* transact(insert(events))
+          yield* onDatabase(ArchiveRows.makeDays(events))
+          return yield* transact(ArchiveRows.insert(events))
         })
 
         const refill = Effect.fnUntraced(function* (

@@ -25,7 +25,7 @@ const topicOf = (records: number, lost: number) =>
       INSERT INTO broker_log
       SELECT 'orders', partition, record_offset, order_id, convert_to(json_build_object('eventId', event_id, 'eventType', 'OrderPlaced',
                'schemaVersion', 1, 'occurredAt', '2026-01-01T00:00:00.000Z', 'traceId', repeat('0', 32), 'aggregateType', 'Order',
-               'aggregateId', order_id, 'aggregateVersion', 1, 'data', json_build_object())::text, 'UTF8'), '{}', clock_now()
+               'aggregateId', order_id, 'aggregateVersion', 1, 'data', json_build_object())::text, 'UTF8'), json_build_object('event-id', event_id), clock_now()
       FROM made`
     yield* sql`
       INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id,
@@ -40,7 +40,7 @@ const topicOf = (records: number, lost: number) =>
   })
 
 const look = (archive = true) =>
-  BehindTopic.check.run.pipe(
+  BehindTopic.check(["billing"]).run.pipe(
     Effect.provide(EmbeddedTopicReader.layer),
     Effect.provideServiceEffect(
       QueueSettings,

@@ -19,7 +19,7 @@ const check = (name: string, ...problems: ReadonlyArray<string>): Check => ({
 
 it.effect("on a database that is behind its topic no other fix is told: it would start processes", () =>
   Effect.gen(function* () {
-    assert.isTrue(BehindTopic.check.mendFirst)
+    assert.isTrue(BehindTopic.check([]).mendFirst)
     const restored: Check = { ...check("restored", "behind"), mendFirst: true }
     const { checks, findings } = yield* runAll([restored, check("well"), check("lanes", "unowned", "late")])
     assert.strictEqual(findings, 3)
