@@ -126,7 +126,7 @@ it.live(
       for (const name of drillNames) {
         const { code, output: read } = yield* signalled(name, url!, "SIGINT")
         const output = read()
-        assert.strictEqual(code, 0, `${name}: ${output}`)
+        assert.strictEqual(code, 130, `${name}: ${output}`)
         assert.include(output, "✗ break:", name)
         assert.notInclude(output, "agree", name)
         yield* isWhole
