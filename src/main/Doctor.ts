@@ -5,6 +5,7 @@ import { Effect, Layer, Semaphore } from "effect"
 import type { SqlClient } from "effect/sql"
 import { PrometheusMetrics } from "effect/observability"
 import * as Path from "node:path"
+import * as BehindGateway from "../application/doctor/BehindGateway.ts"
 import * as BehindTopic from "../application/doctor/BehindTopic.ts"
 import * as MailCheck from "../application/doctor/MailCheck.ts"
 import * as MoneyChecks from "../application/doctor/MoneyChecks.ts"
@@ -74,34 +75,41 @@ const embeddedDescriptions = Layer.effect(
   )
 )
 
-/** Reads the topic where the database seems to be behind it. */
+/** The gateway's ledger; undefined where the gateway is the sandbox inside the service. */
+const ledgerOf = ({ gatewayKeyRetentionMillis, gatewayTimeoutMillis, gatewayUrl }: AppConfig) =>
+  gatewayUrl === undefined
+    ? undefined
+    : GatewayLedger.layerHttp.pipe(
+        Layer.provide(
+          Layer.succeed(GatewaySettings, {
+            ...gatewayUrl,
+            timeoutMillis: gatewayTimeoutMillis,
+            keyRetentionMillis: gatewayKeyRetentionMillis
+          })
+        ),
+        Layer.provide(NodeHttpClient.layerUndici)
+      )
+
+/** Reads the topic where the database seems to be behind it. A topic that is in the database can't tell, and the gateway is asked. */
 const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
   const { kafkaBrokers } = config
-  if (kafkaBrokers === undefined) return BehindTopic.embedded
+  if (kafkaBrokers === undefined) {
+    const ledger = ledgerOf(config)
+    return ledger === undefined
+      ? BehindTopic.embedded
+      : { ...BehindGateway.check, run: Effect.provide(BehindGateway.check.run, ledger) }
+  }
   const kafka = Layer.unwrap(Effect.promise(async () => (await import("./Kafka.ts")).topicReader(config, kafkaBrokers)))
   const check = BehindTopic.check(consumerNames)
   return { ...check, run: Effect.provide(check.run, kafka) }
 }
 
-const gatewayCheck = ({ gatewayKeyRetentionMillis, gatewayTimeoutMillis, gatewayUrl }: AppConfig): Check =>
-  gatewayUrl === undefined
+const gatewayCheck = (config: AppConfig): Check => {
+  const ledger = ledgerOf(config)
+  return ledger === undefined
     ? MoneyChecks.noGateway
-    : {
-        ...MoneyChecks.gateway,
-        run: Effect.provide(
-          MoneyChecks.gateway.run,
-          GatewayLedger.layerHttp.pipe(
-            Layer.provide(
-              Layer.succeed(GatewaySettings, {
-                ...gatewayUrl,
-                timeoutMillis: gatewayTimeoutMillis,
-                keyRetentionMillis: gatewayKeyRetentionMillis
-              })
-            ),
-            Layer.provide(NodeHttpClient.layerUndici)
-          )
-        )
-      }
+    : { ...MoneyChecks.gateway, run: Effect.provide(MoneyChecks.gateway.run, ledger) }
+}
 
 type Needs =
   | ConsumerLag

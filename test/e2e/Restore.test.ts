@@ -71,6 +71,68 @@ const installation = Effect.gen(function* () {
   })
 })
 
+it.live(
+  "with the embedded broker the gateway's ledger tells that a database is behind, and once its charges are settled all is well",
+  () =>
+    Effect.gen(function* () {
+      const { url: gatewayUrl } = yield* GatewayServer
+      const directory = yield* TestDatabase.dataDirectory
+      const envOf = (url: Redacted.Redacted) => ({
+        DATABASE_URL: Redacted.value(url),
+        DATA_DIRECTORY: directory,
+        PORT: "0",
+        LOG_LEVEL: "Error",
+        GATEWAY_URL: gatewayUrl,
+        GATEWAY_WEBHOOK_SECRET: "a-secret-of-two-companies"
+      })
+      const live = yield* TestDatabase
+      const order = yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { pay, place } = yield* serviceOn(envOf(live.url))
+          const [paid, open] = [yield* place, yield* place]
+          assert.strictEqual((yield* pay(paid, "first")).status, 200)
+          yield* settled(live.url, 3)
+          return open
+        })
+      )
+      const restored = yield* TestDatabase.make(live.name)
+      const run = (name: string, ...args: ReadonlyArray<string>) =>
+        commandOf(name, Effect.succeed(envOf(restored.url)))(...args)
+      const looked = Effect.map(run("doctor", "--json"), ({ stdout }) => JSON.parse(stdout).checks[0])
+      assert.deepInclude(yield* looked, { name: "database-behind-gateway", outcome: "ok" })
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const { pay } = yield* serviceOn(envOf(live.url))
+          assert.strictEqual((yield* pay(order, "later")).status, 200)
+          yield* settled(live.url, 4)
+        })
+      )
+
+      const ill = yield* run("doctor")
+      assert.strictEqual(ill.code, 1)
+      assert.match(
+        ill.stdout,
+        /\ndatabase-behind-gateway: the database is behind the gateway: .* 1 charge of payments that are not here, .*\n.*docs\/restore\.md.*\n {2}\$ npm run paid-once -- reconcile\n/
+      )
+      assert.notInclude(ill.stdout, "serve --roles")
+      const differ = yield* run("reconcile", "--json")
+      assert.strictEqual(differ.code, 1, differ.stdout)
+      const { items } = JSON.parse(differ.stdout)
+      assert.deepStrictEqual(
+        items.map(({ rule }: { readonly rule: string }) => rule),
+        ["gateway-charge-unknown"]
+      )
+      const back = yield* sendElsewhere(`${gatewayUrl}/refunds`, {
+        headers: { "idempotency-key": "by hand" },
+        body: { charge: items[0].id, amountMinor: 2_599, currency: "EUR" }
+      })
+      assert.strictEqual(back.status, 200, back.text)
+      assert.strictEqual((yield* run("reconcile")).code, 0)
+      assert.deepInclude(yield* looked, { name: "database-behind-gateway", outcome: "ok" })
+    }).pipe(Effect.scoped, Effect.provide(world)),
+  240_000
+)
+
 describe.skipIf(brokers === null)("with a real Kafka", () => {
   it.live(
     "a database behind its topic is named, rolled forward, and then all books agree and nobody is charged twice",

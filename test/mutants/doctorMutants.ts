@@ -193,6 +193,14 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: surroundings, test: "a pooler in transaction mode" }
   },
   {
+    name: "restore-without-gateway",
+    breaks: "a database that was restored together with its topic passes, and its customers are charged again",
+    file: "src/application/doctor/BehindGateway.ts",
+    find: "unsettled.filter(({ key }) => !here.has(key))",
+    replace: "unsettled.filter(({ key }) => here.has(key))",
+    seenBy: { file: restore, test: "with the embedded broker the gateway's ledger" }
+  },
+  {
     name: "restore-without-archive",
     breaks: "without an archive no record is compared, and customers of a restored database are charged again",
     file: "src/application/doctor/BehindTopic.ts",
