@@ -89,6 +89,14 @@ export const rollForwardMutants: ReadonlyArray<Mutant> = [
     seenBy: marks
   },
   {
+    name: "rewinds-under-members",
+    breaks: "a database is rolled forward while consumers read, and what they commit skips the events that it lost",
+    file: "src/brokers/kafkajs/KafkaRewind.ts",
+    find: 'refusal === undefined || KafkaErrors.isProtocolError(refusal, "GROUP_ID_NOT_FOUND")',
+    replace: 'refusal === undefined || KafkaErrors.isProtocolError(refusal, "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP")',
+    seenBy: { file: "test/brokers/kafkajs/KafkaRewind.test.ts", test: "a group with members is named" }
+  },
+  {
     name: "forgotten-passes",
     breaks: "events of which nothing tells any more pass for known, and nobody hears of it",
     file: `${room}/Unknown.ts`,
