@@ -50,8 +50,11 @@ const keptOutput = 100_000
 
 const entry = Path.resolve(import.meta.dirname, "../paid-once.ts")
 
-/** Ends the process cleanly once its channel to us is gone, as after a kill -9 of this one: nobody else would end it. */
-const endingWithParent = `data:text/javascript,process.once("disconnect", () => process.kill(process.pid, "SIGTERM"))`
+/**
+ * Ends the process cleanly once its channel to us is gone, as after a kill -9 of this one: nobody else would end it. The channel itself keeps no
+ * process alive: a peer of the benchmarks ends by having nothing to do.
+ */
+const endingWithParent = `data:text/javascript,process.once("disconnect", () => process.kill(process.pid, "SIGTERM")); process.channel?.unref()`
 
 /**
  * Starts `paid-once serve` with these roles and variables, and waits until it is ready. Closing the scope sends SIGTERM and waits for its end. It
