@@ -85,6 +85,10 @@ export const reconcile = Command.make(
       yield* Console.error("paid-once: --repair needs --reason: the audit keeps it")
       return yield* Effect.fail(new ExitStatus(2))
     }
+    if (!repair && Option.isSome(reason)) {
+      yield* Console.error("paid-once: --reason needs --repair: a comparison changes nothing")
+      return yield* Effect.fail(new ExitStatus(2))
+    }
     const operator = operatorOf({ by, reason: Option.getOrElse(reason, () => "") })
     const report = yield* onGateway(
       Reconciliation.use(({ run }) =>

@@ -80,6 +80,28 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "if (refunded === back) return undefined",
     "if (refunded <= ours && refunded !== ours) return undefined"
   ),
+  {
+    name: "refund-in-any-currency",
+    breaks: "a refund in another currency passes for the payment's, and its repair makes the payment manual",
+    file: `${room}/${gateway}`,
+    find: "one.currency === currency",
+    replace: "one.currency !== null",
+    seenBy: {
+      file: differences,
+      test: "the charge was refunded at the gateway in another currency: gateway-refund-differs"
+    }
+  },
+  {
+    name: "refund-by-its-first-part",
+    breaks: "a charge that was refunded in two parts is recorded by the first one, and becomes manual",
+    file: `${room}/GatewayWalk.ts`,
+    find: "(sum, one) => sum + one.amountMinor",
+    replace: "(sum, one) => sum || one.amountMinor",
+    seenBy: {
+      file: differences,
+      test: "a part was refunded at the gateway, and then the rest, as by hand says: gateway-refund-unrecorded"
+    }
+  },
   blind(
     "captured-order-pending",
     "a payment is captured, and its order pending",

@@ -63,6 +63,9 @@ it.live(
       assert.strictEqual(silent.code, 2)
       assert.include(silent.stderr, "--repair needs --reason")
       assert.strictEqual(yield* sales, 0)
+      const idle = yield* run("--reason", "a table was restored")
+      assert.strictEqual(idle.code, 2)
+      assert.include(idle.stderr, "--reason needs --repair")
 
       const repaired = yield* run("--repair", "--reason", "a table was restored", "--by", "ada", "--json")
       assert.strictEqual(repaired.code, 0, repaired.stdout)

@@ -73,7 +73,8 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     books,
     means: "another amount went back than the payment's",
     repair: undefined,
-    byHand: "look with paid-once payments check, and refund what is missing on the gateway's pages: docs/payments.md"
+    byHand:
+      "refund what is missing on the gateway's pages, and then run paid-once reconcile --repair, which records the whole; let the gateway correct a refund in another currency: docs/payments.md"
   }
 ]
 
@@ -138,7 +139,8 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
   if (refunded === back) return undefined
   if (refunded === 0n)
     return broken("gateway-refund-missing", `${ofOurs(back)} refunded at the gateway`, "no refund there")
-  return refunded === ours && back === 0n
+  const parts = refunds.map((one) => format(one)).join(" and ")
+  return refunded === ours && back === 0n && refunds.every((one) => one.currency === currency)
     ? broken("gateway-refund-unrecorded", "the payment is refunded", `the payment is ${payment.status}`)
-    : broken("gateway-refund-differs", `${ofOurs(back)} refunded`, `${ofOurs(refunded)} refunded at the gateway`)
+    : broken("gateway-refund-differs", `${ofOurs(back)} refunded`, `${parts} refunded at the gateway`)
 }

@@ -170,18 +170,19 @@ export const make = Effect.gen(function* () {
           const [payment] = yield* now
           const [entry] = entries
           const capture = entry?.charges.find(({ status }) => status === "captured")
-          const [refund] = entry?.refunds ?? []
+          const refunds = entry?.refunds ?? []
           if (rule === "gateway-capture-unrecorded" && capture !== undefined) {
             // A capture that comes to an order that is paid would be given back as unwanted.
             if (payment?.isOpen !== true) return yield* new CantMend({ reason: "its order has gone on without it" })
             yield* mayGiveBack(OrderId.make(orderId), id)
             const { amountMinor, currency } = capture
             yield* Effect.orDie(outcomes.charged(id, { _tag: "Captured", amountMinor, currency }))
-          } else if (rule === "gateway-refund-unrecorded" && refund !== undefined && entry?.refunds.length === 1) {
-            const { amountMinor, currency } = refund
-            const isOurs = refund.key === refundKeyOf(id)
-            yield* Effect.orDie(outcomes.refunded(id, { amount: { amountMinor, currency }, isOurs }))
-          } else return yield* new CantMend({ reason: "the gateway tells of several parts" })
+          } else if (rule === "gateway-refund-unrecorded") {
+            // The rule has found that all parts have the payment's currency, and sum up to what it has captured.
+            const amountMinor = refunds.reduce((sum, one) => sum + one.amountMinor, 0)
+            const isOurs = refunds.every((one) => one.key === refundKeyOf(id))
+            yield* Effect.orDie(outcomes.refunded(id, { amount: { amountMinor, currency: payment?.currency }, isOurs }))
+          }
         })
       })
     })

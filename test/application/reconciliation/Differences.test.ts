@@ -124,6 +124,29 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "a part was refunded at the gateway, and then the rest, as by hand says",
+    rule: "gateway-refund-unrecorded",
+    broken: ({ paid }) =>
+      Effect.andThen(refundAtGateway(paid.paymentId, "re_1", 40), refundAtGateway(paid.paymentId, "re_2", 60)),
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT o.status, p.status AS payment FROM orders AS o JOIN payments AS p ON p.order_id = o.id WHERE o.id = ${paid.orderId}::uuid`
+        assert.deepStrictEqual(rows, [{ status: "refunded", payment: "refunded" }])
+      })
+  },
+  {
+    of: "the charge was refunded at the gateway in another currency",
+    rule: "gateway-refund-differs",
+    broken: ({ paid }, sql) =>
+      Effect.andThen(
+        refundAtGateway(paid.paymentId, "re_1", 100),
+        sql`UPDATE sandbox_gateway.refunds SET currency = 'USD' WHERE idempotency_key = 're_1'`
+      ),
+    by: "person"
+  },
+  {
     of: "a payment is captured, and its order pending",
     rule: "captured-order-pending",
     broken: ({ pending }, sql) =>

@@ -117,7 +117,8 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     books,
     means: "consumers have booked a change that the order does not have",
     repair: undefined,
-    byHand: "the order's row is older than its events, as after a restore: paid-once roll-forward, docs/restore.md",
+    byHand:
+      "take the order's row from a backup; after a restore, where the topic is in Kafka, paid-once roll-forward brings what is newer: docs/restore.md",
     needsArchive: true,
     find: (sql, scope) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
