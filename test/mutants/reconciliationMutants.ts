@@ -81,6 +81,17 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "if (refunded <= ours && refunded !== ours) return undefined"
   ),
   {
+    name: "lost-payment-passes-for-nobodys",
+    breaks: "an operator refunds the rightful money of a payment whose row is lost",
+    file: `${room}/GatewayWalk.ts`,
+    find: "if (orderId === undefined) return one",
+    replace: "if (orderId !== null) return one",
+    seenBy: {
+      file: differences,
+      test: "the row of a payment is gone, and the ledger has booked it: gateway-charge-unknown"
+    }
+  },
+  {
     name: "refund-in-any-currency",
     breaks: "a refund in another currency passes for the payment's, and its repair makes the payment manual",
     file: `${room}/${gateway}`,

@@ -37,7 +37,7 @@ const announcementOf = (
       const { currency, customerId, id } = order
       return order.version === 1
         ? eventOf(Result.mapError(Order.place({ id, customerId, currency, lines }), Error))
-        : Result.fail(cantMend("the event that is missing is of a declined payment, or an earlier one"))
+        : Result.fail(cantMend("no event makes an order pending again: take its row from a backup, docs/restore.md"))
     }
     case "cancelled":
       return eventOf(Order.cancel({ ...order, status: "pending" }, lines))
@@ -90,11 +90,12 @@ export const make = Effect.gen(function* () {
     ))?.id
   })
 
-  const announcement = Effect.fnUntraced(function* (orderId: string) {
-    const locked = yield* Effect.catchTag(orders.lockWhole(OrderId.make(orderId)), "OrderNotFound", ({ message }) =>
+  const wholeOf = (orderId: string) =>
+    Effect.catchTag(orders.lockWhole(OrderId.make(orderId)), "OrderNotFound", ({ message }) =>
       Effect.fail(cantMend(message))
     )
-    return { locked, event: yield* Effect.fromResult(announcementOf(locked, yield* payerOf(locked))) }
+  const announcement = Effect.fnUntraced(function* (locked: LockedOrder) {
+    return yield* Effect.fromResult(announcementOf(locked, yield* payerOf(locked)))
   })
 
   return {
@@ -129,18 +130,29 @@ export const make = Effect.gen(function* () {
 
     /** Appends the event of the order's last version again: nobody has heard of it. */
     appendLast: Effect.fnUntraced(function* (orderId: string, version: number) {
-      const { event, locked } = yield* announcement(orderId)
-      const { id, version: last } = locked.order
+      const locked = yield* wholeOf(orderId)
+      const { id, status, version: last } = locked.order
       if (version !== last) {
-        return yield* cantMend(`version ${version} is missing before version ${last}: its event can't be told any more`)
+        return yield* cantMend(
+          `version ${version} is missing before version ${last}: its event can't be told any more. Once the version after it is sent, each consumer ` +
+            `holds that event as a gap: paid-once inbox list names it, and paid-once inbox skip CONSUMER EVENT goes on`
+        )
       }
+      if (status === "pending" && version > 1) {
+        return yield* cantMend(
+          `the event of a declined payment can't be told any more. Once the order is paid or cancelled, each consumer holds that event as a gap: ` +
+            `paid-once inbox list names it, and paid-once inbox skip CONSUMER EVENT goes on`
+        )
+      }
+      const event = yield* announcement(locked)
       yield* mayTell(id, version, event._tag)
       yield* Effect.orDie(outbox.append(aggregateOf(id), version, [toNewEvent(event)]))
     }),
 
     /** Announces the order's status, with a new version. */
     announce: Effect.fnUntraced(function* (orderId: string) {
-      const { event, locked } = yield* announcement(orderId)
+      const locked = yield* wholeOf(orderId)
+      const event = yield* announcement(locked)
       yield* mayTell(locked.order.id, locked.order.version, event._tag)
       yield* Effect.orDie(orders.save({ order: locked.order, events: [event] }, locked.at))
     }),

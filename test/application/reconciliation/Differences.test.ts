@@ -49,6 +49,22 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of a payment is gone, and the ledger has booked it",
+    rule: "gateway-charge-unknown",
+    also: ["paid-without-capture", "event-differs", "billing-entry-differs"],
+    broken: ({ paid }, sql) => sql`DELETE FROM payments WHERE id = ${paid.paymentId}::uuid`,
+    by: "person",
+    afterwards: ({ paid }) =>
+      Effect.gen(function* () {
+        const one = (yield* look).items.find(({ rule }) => rule === "gateway-charge-unknown")
+        assert.deepInclude(one, {
+          id: paid.paymentId,
+          orderId: paid.orderId,
+          found: "1.00 EUR captured, and the ledger books it for this order: the payment's row is lost"
+        })
+      })
+  },
+  {
     of: "a payment waits for a person, and the gateway has captured it",
     rule: "gateway-capture-unrecorded",
     broken: ({ pending }, sql) =>
@@ -686,6 +702,7 @@ for (const { afterwards, also = [], broken, by, of, rule } of cases) {
           (yield* repairs).map((entry) => entry.rule),
           rule
         )
+        yield* afterwards?.(books, sql) ?? Effect.void
         return
       }
       assert.deepStrictEqual(one?.repair, { outcome: "repaired", why: null })
