@@ -1,6 +1,7 @@
 /** `paid-once archive refill`: fills the archive from the topic, where retention has dropped events or it was off (docs/replay.md). */
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
+import { customerField } from "../application/erasure/Places.ts"
 import * as Config from "../Config.ts"
 import { brokerOf, consumed, topicNames } from "../main/Names.ts"
 import { type NamedEvent, type Progress, Refill, type Refilled } from "../operations/refill/Refill.ts"
@@ -16,7 +17,7 @@ const nameOf = ({ aggregateId, aggregateType, eventId, version }: NamedEvent): s
   `${aggregateType} ${aggregateId} version ${version} (${eventId})`
 
 const lines = (refilled: Refilled): ReadonlyArray<string> => {
-  const { different, dryRun, filled, foreign, named, older, present, read, topic, unknown } = refilled
+  const { different, dryRun, erased, filled, foreign, named, older, present, read, topic, unknown } = refilled
   return [
     dryRun
       ? `The archive lacks ${countOf(filled, "event")} of the ${countOf(read, "record")} of topic ${topic}.`
@@ -30,6 +31,9 @@ const lines = (refilled: Refilled): ReadonlyArray<string> => {
           `  ${countOf(unknown, "event")} that no consumer has applied, left out: ${named.unknown.map(nameOf).join(", ")}${unknown > named.unknown.length ? " first" : ""}.`,
           "  They come by themselves, unless the database is behind its topic: paid-once doctor tells."
         ]),
+    ...(erased === 0
+      ? []
+      : [`  ${countOf(erased, "event")} whose customer is erased in the archive, left as it is there.`]),
     ...(different === 0
       ? []
       : [
@@ -68,6 +72,7 @@ const refill = Command.make(
     const source = {
       topic,
       consumers: consumed.filter((one) => one.topic === topic).map(({ name }) => name),
+      erasable: customerField,
       ...(Option.isNone(since) ? {} : { sinceSeconds: since.value })
     }
     const operator = dryRun ? undefined : operatorOf({ by, reason: Option.getOrElse(reason, () => "") })

@@ -2,6 +2,7 @@
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { EraseCustomer, type Erasure, type Progress } from "../application/erasure/EraseCustomer.ts"
+import { isErased } from "../application/erasure/Places.ts"
 import * as Config from "../Config.ts"
 import { CustomerId } from "../domain/Ids.ts"
 import { countOf, numberOf, plural } from "../platform/Plural.ts"
@@ -46,7 +47,7 @@ const answersOf = ({ count, keptDays, until }: Erasure["answers"]): string => {
 const keptOf = ({ answers, lastEventAt }: Erasure): ReadonlyArray<string> => [
   "The id stays here:",
   `  answers to repeated requests (idempotency_keys): ${answersOf(answers)}`,
-  `  the topic, and what its readers have copied: ${lastEventAt === null ? "until its retention ends" : `until ${new Date(Date.parse(lastEventAt) + topicMillis).toISOString()}, where the service made the topic`}`,
+  `  the topic, and what its readers have copied: ${lastEventAt === null ? "until the date that the run told which erased his orders, if one did" : `until ${new Date(Date.parse(lastEventAt) + topicMillis).toISOString()}, where the service made the topic`}`,
   "  backups, sent mail, the gateway: out of reach (docs/erasure.md)"
 ]
 
@@ -84,6 +85,7 @@ const erase = Command.make(
     const words = Option.getOrElse(reason, () => "")
     if (names(words, customer))
       return yield* wrong("the audit keeps --reason for ever: leave the customer's id out of it")
+    if (isErased(customer)) return yield* wrong(`${customer} is the id that an erasure has left: it names no customer`)
     const config = yield* Config.load
     const main = yield* Effect.promise(() => import("../main/Erasure.ts"))
     yield* named(`the database is ${main.nameOf(config)}`)

@@ -87,6 +87,9 @@ it.live(
         assert.strictEqual(wrong.code, 2)
         assert.include(wrong.stderr, words)
       }
+      const nobody = yield* run("customer", "erase", "--customer", `erased-${placed.json.id}`, "--reason", "request 7")
+      assert.strictEqual(nobody.code, 2)
+      assert.include(nobody.stderr, "is the id that an erasure has left")
       const waiting = yield* erase("--reason", "request 7")
       assert.strictEqual(waiting.code, 1, waiting.stderr)
       assert.match(waiting.stdout, /^Nothing was erased\.\n2 things are under way, and need the id:\n/)
@@ -147,6 +150,10 @@ it.live(
       ) as Erasure
       assert.deepInclude(again, { orders: 0, underWayCount: 0, left: 0 })
       assert.strictEqual(again.answers.count, 3)
+      assert.include(
+        yield* succeeds("customer", "erase", "--customer", customer, "--reason", "once more"),
+        "until the date that the run told which erased his orders, if one did"
+      )
       assert.deepStrictEqual(yield* holding, staying.toSorted())
       assert.notInclude(service.output(), customer)
     }).pipe(Effect.scoped, Effect.provide(Layer.provideMerge(Directory.layer, TestDatabase.layerPool))),

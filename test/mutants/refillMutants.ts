@@ -15,6 +15,14 @@ export const refillMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: tests, test: named }
   },
   {
+    name: "refill-calls-damage-erased",
+    breaks: "a damaged event of the archive hides behind the erased ones",
+    file: `${room}/Standings.ts`,
+    find: "isErased === true",
+    replace: "isErased !== null",
+    seenBy: { file: tests, test: "an event that an erasure has changed in the archive counts apart" }
+  },
+  {
     name: "refills-what-nobody-applied",
     breaks: "events of a history that the database does not have get into its archive",
     file: `${room}/Standings.ts`,

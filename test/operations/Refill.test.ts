@@ -32,6 +32,7 @@ const refill = (
       {
         topic,
         consumers: ["scribe"],
+        erasable: "customerId",
         ...(options.sinceSeconds === undefined ? {} : { sinceSeconds: options.sinceSeconds })
       },
       options.dry === true ? undefined : operator,
@@ -81,7 +82,7 @@ const rows = Effect.flatMap(
            data::text AS data, broker_partition, history FROM event_log ORDER BY event_id`
 )
 
-const counted = { read: 0, filled: 0, present: 0, older: 0, foreign: 0, unknown: 0, different: 0 }
+const counted = { read: 0, filled: 0, present: 0, older: 0, foreign: 0, unknown: 0, erased: 0, different: 0 }
 
 it.live("what retention has dropped comes back as it was; a rebuild that was refused has the rows of before", () =>
   Effect.gen(function* () {
@@ -200,6 +201,28 @@ it.live("what is there stays, what is no lost event is left out, and what a pers
     assert.deepInclude(yield* refill(), { ...expected, filled: 0, present: 9 })
     yield* rebuild(projection)
     assert.deepStrictEqual(yield* trails, right)
+  }).pipe(Effect.scoped, Effect.provide(world))
+)
+
+it.live("an event that an erasure has changed in the archive counts apart from one that was damaged", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = make()
+    const dataOf = (customer: string, note: string) => `{"customerId":${JSON.stringify(customer)},"note":"${note}"}`
+    yield* send([1, 2, 3].map((version) => recordOf("a", version, { data: dataOf('ada "the first\\"', "x") })))
+    yield* apply(subscriber, "a", versions(1, 3))
+    yield* refill()
+    const set = (version: number, data: string) =>
+      sql`UPDATE event_log SET data = ${data}::json WHERE aggregate_version = ${version}::int4`
+    yield* set(1, dataOf("erased-a", "x"))
+    yield* set(2, dataOf("erased-a", "damaged"))
+    yield* set(3, dataOf("grace", "x"))
+    const { named, ...counts } = yield* refill({ dry: true })
+    assert.deepInclude(counts, { erased: 1, different: 2, present: 0, filled: 0 })
+    assert.deepStrictEqual(
+      named.different.map(({ version }) => version),
+      [2, 3]
+    )
   }).pipe(Effect.scoped, Effect.provide(world))
 )
 

@@ -18,11 +18,18 @@ import type { Mail } from "./UnderWay.ts"
 export const auditAction = "erase"
 export const auditSubject = "order"
 
+/** The field that an erasure changes, in events and answers. */
+export const customerField = "customerId"
+
 /** The customer's field in an event's data and in an answer, as `JSON.stringify` writes it. */
-const fieldOf = (customerId: string) => `"customerId":${JSON.stringify(customerId)}`
+const fieldOf = (customerId: string) => `"${customerField}":${JSON.stringify(customerId)}`
+
+/** Whether the id is one that an erasure has given to an order. */
+export const isErased = (customerId: string): boolean =>
+  /^erased-[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[\da-f]{4}-[\da-f]{12}$/.test(customerId)
 
 /** SQL: the same field of the order with this id, once it is erased. */
-const erasedField = (orderId: string) => `('"customerId":"erased-' || ${orderId} || '"')`
+const erasedField = (orderId: string) => `('"${customerField}":"erased-' || ${orderId} || '"')`
 
 /**
  * Takes the customer's id out of the orders, of the archive of their events, of discarded dead letters, and of mails that are sent or given up. The caller

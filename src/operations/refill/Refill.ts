@@ -26,6 +26,8 @@ export interface Source {
   readonly consumers: ReadonlyArray<string>
   /** Only records that the topic got in the last so many seconds; all of them where it is absent. */
   readonly sinceSeconds?: number
+  /** A field of the events' data in whose place an erasure leaves `erased-` and the aggregate's id. */
+  readonly erasable?: string
 }
 
 /** The records of the topic, by what became of them. */
@@ -40,6 +42,8 @@ export interface Counts {
   readonly foreign: number
   /** Events that no consumer has applied. */
   readonly unknown: number
+  /** Events that the archive has as an erasure has left them. */
+  readonly erased: number
   /** Events that differ from what the archive has under their id, or under their version. */
   readonly different: number
 }
@@ -78,7 +82,7 @@ export class RefillRefused extends Schema.TaggedError<RefillRefused>()("RefillRe
 /** How many events of a kind are named: enough to look at. */
 const namedEvents = 5
 
-const nothing: Counts = { read: 0, filled: 0, present: 0, older: 0, foreign: 0, unknown: 0, different: 0 }
+const nothing: Counts = { read: 0, filled: 0, present: 0, older: 0, foreign: 0, unknown: 0, erased: 0, different: 0 }
 const firstNow = Rows.one(Schema.Struct({ now: Schema.DateFromString }))
 
 /** The event in a record that an outbox has sent; undefined for any other record. */
@@ -134,7 +138,7 @@ export class Refill extends Context.Service<
         })
 
         const refill = Effect.fnUntraced(function* (
-          { consumers, sinceSeconds, topic }: Source,
+          { consumers, erasable, sinceSeconds, topic }: Source,
           operator: OperatorAudit.Operator | undefined,
           tell: (progress: Progress) => Effect.Effect<void>
         ) {
@@ -146,7 +150,8 @@ export class Refill extends Context.Service<
           const slice = Effect.fnUntraced(function* ({ ofAll, partition, records }: TopicSlice) {
             const all = records.flatMap((record) => eventOf(topic, partition, record) ?? [])
             const events = all.filter(({ timestampMillis }) => timestampMillis >= floor)
-            const standings = events.length === 0 ? [] : yield* onDatabase(standingsOf(topic, consumers, events))
+            const standings =
+              events.length === 0 ? [] : yield* onDatabase(standingsOf(topic, consumers, events, erasable))
             const of = (standing: Standing) => events.filter((_, index) => standings[index] === standing)
             const lost = of("lost")
             const filled = operator === undefined || lost.length === 0 ? lost.length : yield* fill(lost)
@@ -170,6 +175,7 @@ export class Refill extends Context.Service<
               older: counts.older + all.length - events.length,
               foreign: counts.foreign + records.length - all.length,
               unknown: counts.unknown + of("unknown").length,
+              erased: counts.erased + of("erased").length,
               different: counts.different + of("different").length
             }
             yield* tell({ ...counts, phase: "reading", total: Math.max(ofAll, counts.read) })

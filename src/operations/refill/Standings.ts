@@ -18,13 +18,15 @@ export interface TopicEvent extends StoredEvent {
  * - `lost`: the archive lacks it, and a consumer has applied its version.
  * - `present`: it is in the archive, or the outbox has it: in the queue, parked, or a dead letter.
  * - `unknown`: no consumer has applied its version. It is about to be applied, or the database is behind its topic (docs/restore.md).
+ * - `erased`: the archive has it with another value of its erasable field, which an erasure has left there.
  * - `different`: the archive has other data under its id, or another event under its aggregate's version.
  */
-export type Standing = "lost" | "present" | "unknown" | "different"
+export type Standing = "lost" | "present" | "unknown" | "erased" | "different"
 
 const allStandings = Rows.all(
   Schema.Struct({
     isSame: Schema.NullOr(Schema.Boolean),
+    isErased: Schema.NullOr(Schema.Boolean),
     isInOutbox: Schema.Boolean,
     isApplied: Schema.Boolean,
     hasOther: Schema.Boolean
@@ -35,15 +37,15 @@ const allStandings = Rows.all(
 export const standingsOf = Effect.fnUntraced(function* (
   topic: string,
   consumers: ReadonlyArray<string>,
-  events: ReadonlyArray<TopicEvent>
+  events: ReadonlyArray<TopicEvent>,
+  erasable = ""
 ) {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* allStandings(sql`
     WITH found AS (
       SELECT r.*,
-             (SELECT l.data::text = r.data AND l.topic = ${topic} AND l.event_type = r.event_type AND l.schema_version = r.schema_version
-                     AND l.aggregate_type = r.type AND l.aggregate_id = r.aggregate AND l.aggregate_version = r.version
-              FROM event_log AS l WHERE l.event_id = r.id) AS is_same,
+             kept.data = r.data AND kept.is_alike AS is_same,
+             kept.data = regexp_replace(r.data, '"' || ${erasable} || '":"(?:[^"\\\\]|\\\\.)*"', ${erasable === "" ? sql`NULL` : sql`'"' || ${erasable} || '":"erased-' || r.aggregate || '"'`}) AND kept.is_alike AS is_erased,
              EXISTS (SELECT FROM outbox_events AS q WHERE q.lane = r.lane AND q.event_id = r.id)
                OR EXISTS (SELECT FROM outbox_parked AS p WHERE p.event_id = r.id)
                OR EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = r.id) AS is_in_outbox,
@@ -54,8 +56,13 @@ export const standingsOf = Effect.fnUntraced(function* (
                   ${events.map(({ aggregateType }) => aggregateType)}::text[], ${events.map(({ aggregateId }) => aggregateId)}::text[],
                   ${events.map(({ aggregateVersion }) => aggregateVersion)}::int4[], ${events.map(({ data }) => data)}::text[])
              WITH ORDINALITY AS r(id, lane, event_type, schema_version, type, aggregate, version, data, position)
+      LEFT JOIN LATERAL (
+        SELECT l.data::text AS data,
+               l.topic = ${topic} AND l.event_type = r.event_type AND l.schema_version = r.schema_version
+                 AND l.aggregate_type = r.type AND l.aggregate_id = r.aggregate AND l.aggregate_version = r.version AS is_alike
+        FROM event_log AS l WHERE l.event_id = r.id) AS kept ON true
     )
-    SELECT is_same AS "isSame", is_in_outbox AS "isInOutbox", is_applied AS "isApplied",
+    SELECT is_same AS "isSame", is_erased AS "isErased", is_in_outbox AS "isInOutbox", is_applied AS "isApplied",
            -- Looks into each day. So it is asked of the few events that are to be written.
            CASE WHEN is_same IS NULL AND is_applied AND NOT is_in_outbox THEN
              EXISTS (SELECT FROM event_log AS l WHERE l.aggregate_id = aggregate AND l.aggregate_version = version AND l.aggregate_type = type
@@ -64,7 +71,8 @@ export const standingsOf = Effect.fnUntraced(function* (
     FROM found ORDER BY position`)
   /** The ids of lost events, by their aggregate's version. An aggregate is in one partition: what comes first there was applied. */
   const firsts = new Map<string, string>()
-  return rows.map(({ hasOther, isApplied, isInOutbox, isSame }, index): Standing => {
+  return rows.map(({ hasOther, isApplied, isErased, isInOutbox, isSame }, index): Standing => {
+    if (isSame === false && isErased === true) return "erased"
     if (isSame === false) return "different"
     if (isSame === true || isInOutbox) return "present"
     if (!isApplied) return "unknown"
