@@ -2,6 +2,7 @@
 import { Effect } from "effect"
 import { skewInterval } from "../../../platform/Ids.ts"
 import { isoTime } from "../../../platform/IsoTime.ts"
+import { Transaction } from "../../../platform/Transaction.ts"
 import { billing } from "../../subscribers/Billing.ts"
 import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
@@ -33,6 +34,14 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
       Effect.gen(function* () {
         const event = yield* published(orderId!, id.endsWith("OrderPaid") ? "OrderPaid" : "OrderRefunded")
         if (event === undefined) return yield* new CantMend({ reason: "the archive has dropped the event" })
+        const { sql } = yield* Transaction
+        const [booked] = yield* sql`SELECT FROM billing_ledger WHERE event_id = ${event.eventId}::uuid`
+        if (booked !== undefined) {
+          return yield* new CantMend({
+            reason:
+              "the ledger has booked the event for another order, or to other accounts: its entry is what is wrong"
+          })
+        }
         yield* Effect.mapError(billing.handle(event), (error) => new CantMend({ reason: String(error) }))
       })
   },
