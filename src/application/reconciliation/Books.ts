@@ -145,7 +145,7 @@ export const make = Effect.gen(function* () {
         )
       }
       const event = yield* announcement(locked)
-      yield* mayTell(id, version, event._tag)
+      yield* mayTell(id, version - 1, event._tag)
       yield* Effect.orDie(outbox.append(aggregateOf(id), version, [toNewEvent(event)]))
     }),
 

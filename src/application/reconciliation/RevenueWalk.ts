@@ -25,6 +25,9 @@ const rule: RuleText = {
 
 /** The books that a day is computed from. An event that is lost, or tells a wrong day, does not show which day it is missing from. */
 const sources = [
+  "captured-order-pending",
+  "captured-order-cancelled",
+  "refunded-order-paid",
   "event-differs",
   "event-without-change",
   "billing-entry-missing",

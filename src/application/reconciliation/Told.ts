@@ -21,23 +21,52 @@ const barredBy: Readonly<Record<EventType, ReadonlyArray<EventType>>> = {
 }
 
 const payerRow = Rows.one(Schema.Struct({ told: Schema.Boolean }))
-const toldRow = Rows.one(Schema.Struct({ types: Schema.Array(Schema.String), version: Schema.Int }))
+const Told = Schema.Struct({
+  types: Schema.Array(Schema.String),
+  version: Schema.Int,
+  /** How many versions behind the first have a type that is known. The first is OrderPlaced. */
+  known: Schema.Int,
+  /** The version of the order's row. */
+  row: Schema.Int
+})
+type Told = typeof Told.Type
+const toldRow = Rows.one(Told)
 
 /** The types of the order's events, and the last version, written or applied. Where retention has dropped events, ledger and cursors remember. */
 const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   return yield* Effect.orDie(
     toldRow(sql`
-      WITH told AS (
+      WITH written AS MATERIALIZED (
         SELECT event_type AS type, aggregate_version AS version FROM outbox_status
-        WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text
-        UNION ALL
-        SELECT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END, 0 FROM billing_ledger WHERE order_id = ${orderId}::uuid
-        UNION ALL
-        SELECT NULL, version FROM consumer_cursors WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text)
-      SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(version), 0)::int4 AS version FROM told`)
+        WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text),
+      booked AS MATERIALIZED (
+        SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type
+        FROM billing_ledger WHERE order_id = ${orderId}::uuid),
+      told AS (
+        SELECT type, version FROM written
+        UNION ALL SELECT type, 0 FROM booked
+        UNION ALL SELECT NULL, version FROM consumer_cursors WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text)
+      SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(version), 0)::int4 AS version,
+             ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
+              + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written)))::int4 AS known,
+             (SELECT version FROM orders WHERE id = ${orderId}::uuid) AS row
+      FROM told`)
   )
 })
+
+/**
+ * Fails where a version up to `version` is in no archive and in no ledger: it may have told of a payment. Retention forgets an old order's
+ * events, and the ledger remembers what was paid, unless its entry is lost.
+ */
+const mustRemember = ({ known }: Told, version: number) =>
+  known < version - 1
+    ? Effect.fail(
+        new CantMend({
+          reason: "what was told of it is forgotten: the archive has dropped its events, and the ledger lacks them"
+        })
+      )
+    : Effect.void
 
 /**
  * Fails where the ledger has booked the payment for another order: its row was moved, and neither order may follow it. No index leads there, for
@@ -55,7 +84,7 @@ export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentI
   }
 })
 
-/** Fails where `eventType` can't follow what was told of the order, or more was told than the row at `version` knows. The order is locked. */
+/** Fails where `eventType` can't follow what was told of the order. It also fails where that is forgotten, or goes on behind `version`. The order is locked. */
 export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
   const told = yield* toldOf(orderId)
   if (told.version > version) {
@@ -67,15 +96,18 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
   if (first !== undefined) {
     return yield* new CantMend({ reason: `${first} was told of it before: its row is what is wrong` })
   }
+  yield* mustRemember(told, version)
 })
 
 /** Fails at reserving for an order whose end was told, and at releasing what was told to be paid. The order is locked. */
 export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move: "reserve" | "release") {
-  const { types } = yield* toldOf(orderId)
+  const told = yield* toldOf(orderId)
+  const { types } = told
   const hasEnded = types.includes("OrderCancelled") || types.includes("OrderRefunded")
   if (move === "reserve" ? hasEnded : types.includes("OrderPaid") && !hasEnded) {
     return yield* new CantMend({ reason: "its events tell of another status: its row is what is wrong" })
   }
+  yield* mustRemember(told, Math.max(told.version, told.row))
 })
 
 /** Fails where the order was told to be paid by this payment: its money does not go back because a row says something else. */
@@ -89,4 +121,6 @@ export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymen
                           AND debit_account = 'gateway') AS told`)
   )
   if (told) return yield* new CantMend({ reason: "OrderPaid was told of this payment before: a row is what is wrong" })
+  const all = yield* toldOf(orderId)
+  yield* mustRemember(all, Math.max(all.version, all.row))
 })
