@@ -382,7 +382,7 @@ const cases: ReadonlyArray<Case> = [
   {
     of: "the row of a declined payment says captured",
     rule: "captured-order-pending",
-    also: ["gateway-capture-missing"],
+    also: ["gateway-capture-missing", "event-differs"],
     broken: ({ declined }, sql) =>
       sql`
         UPDATE payments SET status = 'captured', captured_minor = amount_minor, decline_reason = NULL WHERE order_id = ${declined}::uuid`,
