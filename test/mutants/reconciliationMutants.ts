@@ -4,6 +4,7 @@ import type { Mutant } from "./mutants.ts"
 const room = "src/application/reconciliation"
 const tests = "test/application/reconciliation"
 const differences = `${tests}/Differences.test.ts`
+const twoDamages = `${tests}/TwoDamages.test.ts`
 const lostCursor = `${tests}/LostCursor.test.ts`
 const underWay = `${tests}/UnderWay.test.ts`
 
@@ -518,5 +519,61 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: "AND order_id <> ${orderId}::uuid LIMIT 1",
     replace: "AND order_id = ${orderId}::uuid LIMIT 1",
     seenBy: { file: differences, test: "the row of a payment names another order, which is pending" }
+  },
+  {
+    name: "takes-goods-twice",
+    breaks: "the stock shows less than there is, for a lost reservation's goods were taken once more",
+    file: `${room}/${inventory}`,
+    find: "if (counted !== undefined) {",
+    replace: "if (counted !== undefined && orderId === null) {",
+    seenBy: { file: twoDamages, test: "a reservation of counted goods was deleted" }
+  },
+  {
+    name: "believes-what-is-forgotten",
+    breaks: "an old order that was paid is refunded, for nobody remembers its payment",
+    file: `${room}/Told.ts`,
+    find: "known < version - 1",
+    replace: "known < 0",
+    seenBy: { file: twoDamages, test: "what was told of a paid order is forgotten" }
+  },
+  {
+    name: "computes-revenue-without-a-doubted-order",
+    breaks: "a day loses the sale of an order whose row says cancelled",
+    file: `${room}/RevenueWalk.ts`,
+    find: '  "captured-order-cancelled",\n',
+    replace: "",
+    seenBy: { file: twoDamages, test: "its ledger entry is lost, and its row says cancelled" }
+  },
+  {
+    name: "believes-another-type",
+    breaks: "OrderPaid is told twice, for the archive says that the payment was declined",
+    file: `${room}/${events}`,
+    find: " AND p.decline_reason IS NOT NULL",
+    replace: "",
+    seenBy: { file: twoDamages, test: "the type of an archived sale says declined" }
+  },
+  {
+    name: "believes-another-turn",
+    breaks: "the customer of a paid order gets the notice of a refund",
+    file: `${room}/${events}`,
+    find: "WHEN 'OrderRefunded' THEN ARRAY['OrderPaid']",
+    replace: "WHEN 'OrderRefunded' THEN ARRAY['OrderPaid', 'OrderPlaced']",
+    seenBy: { file: twoDamages, test: "the type of an archived sale says refunded" }
+  },
+  {
+    name: "believes-another-id",
+    breaks: "a sale is booked under an id that was never published, and its receipt is sent twice",
+    file: `${room}/${events}`,
+    find: "AND c.version >= e.aggregate_version) = cardinality",
+    replace: "AND c.version >= e.aggregate_version) > cardinality",
+    seenBy: { file: twoDamages, test: "the id of an archived sale was changed" }
+  },
+  {
+    name: "refuses-a-moved-entry-without-words",
+    breaks: "the operator reads a database's error, and not which row is wrong",
+    file: `${room}/${billing}`,
+    find: "if (booked !== undefined) {",
+    replace: "if (booked !== undefined && orderId === null) {",
+    seenBy: { file: twoDamages, test: "the entry of a sale was moved to another order" }
   }
 ]
