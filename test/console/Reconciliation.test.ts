@@ -1,5 +1,5 @@
 /** The console's page of the reconciliation, by hand in a real browser: a check, a difference, and its repair. */
-import { layer } from "@effect/vitest"
+import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Browser from "../support/Browser.ts"
@@ -16,7 +16,7 @@ Browser.describe("the reconciliation in the console", () => {
           const { json: order } = yield* ask(url, "/orders", newOrder())
           yield* pay(url, order.id)
           yield* becomes("the sale to be booked", "SELECT count(*)::int4 AS value FROM billing_ledger", 1)
-          yield* onPage({ url, path: "/console/reconciliation" }, (page) =>
+          yield* onPage({ url, path: "/console/reconciliation", width: 1_300 }, (page) =>
             Effect.gen(function* () {
               yield* page.see("Nobody has compared the books yet.")
               yield* page.click("button", "Check now")
@@ -42,6 +42,14 @@ Browser.describe("the reconciliation in the console", () => {
                 subjectId: order.id
               })
               yield* becomes("the sale to be booked again", "SELECT count(*)::int4 AS value FROM billing_ledger", 1)
+
+              yield* sql`UPDATE orders SET customer_id = 'somebody else'`
+              yield* page.click("button", "Check now")
+              yield* page.see("of somebody else by a payment of the order")
+              const steps = yield* page.evaluate<number>(
+                "document.querySelector('td[data-head=repair]').getBoundingClientRect().width"
+              )
+              assert.isAbove(steps, 350, "a person's steps have room")
             })
           )
         }).pipe(Effect.scoped),

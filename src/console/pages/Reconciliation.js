@@ -129,14 +129,15 @@ const itemColumnsOf = (rules) => [
       ${orderId === null ? null : html`order <${Id} id=${orderId} href=${`/console/orders/${orderId}`} />`}
       ${orderId === null && paymentId === null ? html`<code class="error">${id}</code>` : null}`
   },
-  { head: "expected", as: /** @type {const} */ ("wide"), cell: (/** @type {any} */ { expected }) => expected },
+  { head: "expected", cell: (/** @type {any} */ { expected }) => expected },
   {
     head: "found",
-    as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { found }) => html`<span class="error">${found}</span>`
   },
   {
     head: "repair",
+    // A person's steps are the longest of all.
+    as: /** @type {const} */ ("wide"),
     cell: (/** @type {any} */ { repair, rule }) =>
       rules.get(rule)?.byHand !== undefined
         ? html`by hand<br /><small class="dim">${rules.get(rule).byHand}</small>`
