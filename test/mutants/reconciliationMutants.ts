@@ -542,7 +542,10 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/RevenueWalk.ts`,
     find: '  "captured-order-cancelled",\n',
     replace: "",
-    seenBy: { file: twoDamages, test: "its ledger entry is lost, and its row says cancelled" }
+    seenBy: {
+      file: twoDamages,
+      test: "what was told of a paid order is forgotten, its ledger entry is lost, and its row says cancelled"
+    }
   },
   {
     name: "believes-another-type",
