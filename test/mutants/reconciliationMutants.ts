@@ -89,7 +89,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     replace: "if (orderId !== null) return one",
     seenBy: {
       file: differences,
-      test: "the row of a payment is gone, and the ledger has booked it: gateway-charge-unknown"
+      test: "the row of a payment is gone, and the ledger has booked it"
     }
   },
   {
