@@ -6,6 +6,7 @@ const tests = "test/application/reconciliation"
 const differences = `${tests}/Differences.test.ts`
 const twoDamages = `${tests}/TwoDamages.test.ts`
 const lostCursor = `${tests}/LostCursor.test.ts`
+const lostMarks = `${tests}/LostMarks.test.ts`
 const underWay = `${tests}/UnderWay.test.ts`
 
 /** A rule that misses its difference. */
@@ -319,6 +320,54 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: "AND EXISTS (SELECT FROM processed_events AS m WHERE",
     replace: "OR EXISTS (SELECT FROM processed_events AS m WHERE",
     seenBy: { file: lostCursor, test: "an event that is not applied" }
+  },
+  {
+    name: "blind-mark-lost",
+    breaks: "a deleted mark is not found",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer",
+    replace: "AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name <> ''",
+    seenBy: { file: lostMarks, test: "a mark of analytics" }
+  },
+  {
+    name: "blind-cursor-ahead",
+    breaks: "a consumer drops the next events of an order, and nobody hears of it",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "AND c.version > o.version\n",
+    replace: "AND c.version > o.version + 7\n",
+    seenBy: { file: lostMarks, test: "a cursor of analytics" }
+  },
+  {
+    name: "sets-cursors-past-what-was-sent",
+    breaks: "the event that is on its way is dropped",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "min(s.aggregate_version) - 1",
+    replace: "min(s.aggregate_version)",
+    seenBy: { file: lostMarks, test: "a cursor of analytics" }
+  },
+  {
+    name: "sets-back-cursors-of-a-restored-order",
+    breaks: "after a restore a consumer takes the order's next event for the one that it has applied",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "if (others.length > 0) {",
+    replace: "if (others.length > 1) {",
+    seenBy: { file: lostMarks, test: "of cursors of several consumers" }
+  },
+  {
+    name: "revenue-by-marks-alone",
+    breaks: "a deleted mark takes the event's amount off the revenue",
+    file: `${room}/RevenueWalk.ts`,
+    find: "OR (known.is_certain AND",
+    replace: "OR (false AND",
+    seenBy: { file: lostMarks, test: "a mark of analytics" }
+  },
+  {
+    name: "revenue-without-what-is-unread",
+    breaks: "where cursor and mark are lost, a repair takes the event's amount off the revenue",
+    file: `${room}/RevenueWalk.ts`,
+    find: "if (unread > 0)",
+    replace: "if (unread > 1)",
+    seenBy: { file: lostMarks, test: "without cursor and mark of an event, and 1" }
   },
   {
     name: "differences-in-cents",

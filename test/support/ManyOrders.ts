@@ -38,7 +38,9 @@ export const fill = Effect.fnUntraced(function* (orders: number) {
         INSERT INTO consumer_cursors
         SELECT consumer, id::text, 'Order', 2 FROM one, unnest(ARRAY['receipts', 'inventory', 'billing', 'analytics']) AS consumer),
       m AS (
-        INSERT INTO processed_events (consumer_name, event_id, processed_at) SELECT 'analytics', paid_id, at FROM one),
+        INSERT INTO processed_events (consumer_name, event_id, processed_at)
+        SELECT consumer, event_id, at
+        FROM one, unnest(ARRAY['receipts', 'inventory', 'billing', 'analytics']) AS consumer, unnest(ARRAY[placed_id, paid_id]) AS event_id),
       b AS (
         INSERT INTO billing_ledger SELECT paid_id, id, payment_id, 'gateway', 'sales', 1250, 'EUR', at, at FROM one),
       r AS (

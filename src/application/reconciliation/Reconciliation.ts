@@ -7,6 +7,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Semaphore, Struct } from "effect"
 import { Cursors } from "../../inbox/Cursors.ts"
+import { Inbox } from "../../inbox/Inbox.ts"
 import { QueueSettings } from "../../outbox/Queue.ts"
 import { Ids } from "../../platform/Ids.ts"
 import type { Operator } from "../../platform/OperatorAudit.ts"
@@ -31,7 +32,7 @@ import {
 import { manual } from "./Repair.ts"
 import * as RevenueWalk from "./RevenueWalk.ts"
 import { billingRules, ledgerRules } from "./rules/BillingRules.ts"
-import { cursorRules } from "./rules/CursorRules.ts"
+import { cursorRules, markRules } from "./rules/CursorRules.ts"
 import { archiveRules, eventRules } from "./rules/EventRules.ts"
 import { inventoryRules, reservationRules } from "./rules/InventoryRules.ts"
 import { mailRules, mailTaskRules } from "./rules/MailRules.ts"
@@ -134,7 +135,7 @@ export class Reconciliation extends Context.Service<
           ...inventoryRules,
           ...mailRules(books, yield* Tasks)
         ]),
-        table("event_log", "event_id", "aggregate_id", archiveRules),
+        table("event_log", "event_id", "aggregate_id", [...archiveRules, ...markRules(yield* Inbox)]),
         table("billing_ledger", "event_id", "order_id", [...ledgerRules, ...mailTaskRules(yield* Tasks)]),
         table("inventory_reservations", "order_id", "order_id", reservationRules),
         RevenueWalk.make(database, kept)
@@ -249,5 +250,5 @@ export class Reconciliation extends Context.Service<
 
       return Reconciliation.of({ run: (options) => oneAtATime.withPermits(1)(run(options)), last: runs.last })
     })
-  ).pipe(Layer.provide(Cursors.layer))
+  ).pipe(Layer.provide(Layer.merge(Cursors.layer, Inbox.layer)))
 }

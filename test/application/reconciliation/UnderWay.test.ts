@@ -77,7 +77,9 @@ test(
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     yield* agreeing
-    const { orderId } = yield* paid
+    const orderId = yield* place
+    yield* deliver
+    yield* pay(orderId, orderId)
     yield* sql`
       WITH sent AS (DELETE FROM outbox_events RETURNING *)
       INSERT INTO event_log
@@ -91,7 +93,7 @@ test(
       FROM event_log WHERE aggregate_id = ${orderId} AND aggregate_version = 2`
     yield* sql`
       INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after)
-      SELECT clock_now(), 'ada', 'skip', 'it is gone', 'inbox event', 'receipts ' || event_id, '{"version": 0}', '{"version": 1}'
+      SELECT clock_now(), 'ada', 'skip', 'it is gone', 'inbox event', 'receipts ' || event_id, '{"version": 1}', '{"version": 2}'
       FROM event_log WHERE aggregate_id = ${orderId} AND aggregate_version = 2`
     yield* pass("billing", orderId, 2)
     yield* pass("receipts", orderId, 2)
@@ -99,7 +101,7 @@ test(
     // Without the decisions both are.
     yield* sql`DELETE FROM inbox_dead_letters`
     yield* sql`DELETE FROM operator_audit`
-    assert.deepStrictEqual(brokenIn(yield* look), { "billing-entry-missing": 1, "mail-missing": 1 })
+    assert.deepStrictEqual(brokenIn(yield* look), { "billing-entry-missing": 1, "mail-missing": 1, "mark-lost": 2 })
   })
 )
 

@@ -1,14 +1,19 @@
 /**
  * Consumers' cursors ↔ their marks. A consumer marks an event as applied and moves the order's cursor in one transaction. So a cursor is never behind
- * its marks, unless somebody has deleted or changed it.
+ * its marks, and an event that it has passed has one, unless somebody has deleted or changed a row.
  */
 import { Effect, Schema } from "effect"
 import type { Cursors } from "../../../inbox/Cursors.ts"
+import type { Inbox } from "../../../inbox/Inbox.ts"
+import { keptSince } from "../../../platform/Retention.ts"
 import * as Rows from "../../../platform/Rows.ts"
 import { Transaction } from "../../../platform/Transaction.ts"
-import { type SqlRule, within } from "../SqlRule.ts"
+import { CantMend } from "../Difference.ts"
+import { isPassed, type SqlRule, within } from "../SqlRule.ts"
+import { uuidOf } from "./EventRules.ts"
 
 const oneCursor = Rows.one(Schema.Struct({ version: Schema.NullOr(Schema.Int), marked: Schema.NullOr(Schema.Int) }))
+const aheadCursor = Rows.one(Schema.Struct({ version: Schema.Int, last: Schema.Int }))
 
 /** The last version of an order behind `version` that the consumer has marked. Marks have no versions: the archive's events tell them. */
 const markedBehind = (version: string, order: string, consumer: string) => `
@@ -54,5 +59,69 @@ export const cursorRules = ({ advance }: Cursors["Service"]): ReadonlyArray<SqlR
           { aggregateType: "Order", aggregateId: orderId!, from: version ?? undefined, to: marked }
         ])
       })
+  },
+  {
+    name: "cursor-ahead",
+    books: "consumers' cursors ↔ orders",
+    means: "the consumer takes the order's next events for duplicates, and drops them",
+    repair: "the cursor of one consumer is set to the order's last version that was sent",
+    // With an event behind the order's version it is the order's row that is wrong: event-without-change.
+    find: (sql, scope, { consumers }) => sql`
+      SELECT o.id::text AS key, o.id || ' ' || string_agg(c.consumer_name, ' ' ORDER BY c.consumer_name) AS id, o.id::text AS "orderId",
+             NULL::text AS "paymentId", 'no cursor past version ' || o.version AS expected,
+             string_agg(c.consumer_name || ' at version ' || c.version, ', ' ORDER BY c.consumer_name) AS found
+      FROM orders AS o CROSS JOIN unnest(${[...consumers]}::text[]) AS named(consumer)
+      JOIN consumer_cursors AS c ON c.consumer_name = named.consumer AND c.aggregate_id = o.id::text AND c.aggregate_type = 'Order'
+      WHERE ${within(sql, "o.id", scope)} AND c.version > o.version
+        AND NOT EXISTS (SELECT FROM event_log AS e
+                        WHERE e.aggregate_id = o.id::text AND e.aggregate_type = 'Order' AND e.aggregate_version > o.version)
+      GROUP BY o.id`,
+    mend: ({ id, orderId }) =>
+      Effect.gen(function* () {
+        const { sql } = yield* Transaction
+        const [consumer = "", ...others] = id.split(" ").slice(1)
+        if (others.length > 0) {
+          return yield* new CantMend({
+            reason:
+              "several consumers are ahead: after a restore it is the order that is behind, see paid-once roll-forward; else set the cursors back with psql: docs/restore.md"
+          })
+        }
+        // An event that is queued will still be applied. One that was sent may have been dropped: then the rule of its effect gives it.
+        const { last, version } = yield* aheadCursor(sql`
+          SELECT c.version, coalesce((SELECT min(s.aggregate_version) - 1 FROM outbox_status AS s
+                                      WHERE s.aggregate_type = 'Order' AND s.aggregate_id = o.id::text
+                                        AND s.status IN ('queued', 'parked', 'retrying', 'dead')), o.version)::int4 AS last
+          FROM orders AS o JOIN consumer_cursors AS c
+            ON c.consumer_name = ${consumer} AND c.aggregate_id = o.id::text AND c.aggregate_type = 'Order'
+          WHERE o.id = ${orderId}::uuid`)
+        if (last === 0) return yield* new CantMend({ reason: "none of its events was sent yet: look again afterwards" })
+        yield* advance(consumer, [{ aggregateType: "Order", aggregateId: orderId!, from: version, to: last }])
+      })
+  }
+]
+
+/** Of the archive's events. The rules of the effects follow the cursors: where the effect is missing, too, they name it. */
+export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRule> => [
+  {
+    name: "mark-lost",
+    books: "consumers' marks ↔ their cursors",
+    means: "the event counts as not applied, and its timeline never ends",
+    repair: "the mark is written again: the cursor has passed the event, so it is not applied any more",
+    needsArchive: true,
+    find: (sql, scope, { consumers }) => sql`
+      WITH unmarked AS MATERIALIZED (
+        SELECT e.event_id, e.event_type, e.aggregate_id, e.aggregate_version AS version, named.consumer
+        FROM event_log AS e CROSS JOIN unnest(${[...consumers]}::text[]) AS named(consumer)
+        WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order'
+          AND uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))}
+          AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id))
+      SELECT event_id::text AS key, event_id || ' ' || consumer AS id, ${sql.literal(uuidOf("aggregate_id"))}::text AS "orderId",
+             NULL::text AS "paymentId", 'a mark of ' || consumer || ', whose cursor has passed version ' || version AS expected,
+             'no mark of ' || event_type AS found
+      FROM unmarked WHERE ${sql.literal(isPassed("unmarked.consumer", "unmarked"))}`,
+    mend: ({ id }) => {
+      const [eventId = "", consumer = ""] = id.split(" ")
+      return Effect.asVoid(markFirst(consumer, [eventId]))
+    }
   }
 ]

@@ -9,7 +9,7 @@ import { type SqlRule, within } from "../SqlRule.ts"
 const books = "orders ↔ events"
 
 /** A uuid in an aggregate's id, or NULL: any text may stand there. */
-const uuidOf = (column: string) =>
+export const uuidOf = (column: string) =>
   `CASE WHEN ${column} ~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN ${column}::uuid END`
 
 /** Of the orders: the alias is `o`. */
