@@ -327,7 +327,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/rules/CursorRules.ts`,
     find: "AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer",
     replace: "AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name <> ''",
-    seenBy: { file: lostMarks, test: "a mark of analytics" }
+    seenBy: { file: lostMarks, test: "that is gone is named and written again, and the revenue stays" }
   },
   {
     name: "blind-cursor-ahead",
@@ -335,7 +335,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/rules/CursorRules.ts`,
     find: "AND c.version > o.version\n",
     replace: "AND c.version > o.version + 7\n",
-    seenBy: { file: lostMarks, test: "a cursor of analytics" }
+    seenBy: { file: lostMarks, test: "ahead of its order is set back" }
   },
   {
     name: "sets-cursors-past-what-was-sent",
@@ -343,7 +343,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/rules/CursorRules.ts`,
     find: "min(s.aggregate_version) - 1",
     replace: "min(s.aggregate_version)",
-    seenBy: { file: lostMarks, test: "a cursor of analytics" }
+    seenBy: { file: lostMarks, test: "ahead of its order is set back" }
   },
   {
     name: "sets-back-cursors-of-a-restored-order",
@@ -359,7 +359,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/RevenueWalk.ts`,
     find: "OR (known.is_certain AND",
     replace: "OR (false AND",
-    seenBy: { file: lostMarks, test: "a mark of analytics" }
+    seenBy: { file: lostMarks, test: "that is gone is named and written again, and the revenue stays" }
   },
   {
     name: "revenue-without-what-is-unread",
@@ -367,7 +367,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/RevenueWalk.ts`,
     find: "if (unread > 0)",
     replace: "if (unread > 1)",
-    seenBy: { file: lostMarks, test: "without cursor and mark of an event, and 1" }
+    seenBy: { file: lostMarks, test: "marks before it, no repair takes its amount off the revenue" }
   },
   {
     name: "differences-in-cents",

@@ -43,8 +43,8 @@ export const retentionMutants: ReadonlyArray<Mutant> = [
     name: "revenue-without-marks",
     breaks: "a repair takes a day's revenue away, for its marks are dropped",
     file: revenue,
-    find: "OR (uuid_v7_time(event_id) <",
-    replace: "OR (uuid_v7_time(event_id) + interval '999 days' <",
+    find: "OR (known.is_certain AND",
+    replace: "OR (uuid_v7_time(known.event_id) < '-infinity' AND",
     seenBy: { file: otherShell, test: "a repair leaves a day's revenue" }
   },
   {
