@@ -1,7 +1,7 @@
 /** The doctor: its checks, on connections of its own that can't write. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer, Semaphore } from "effect"
+import { Effect, Layer } from "effect"
 import type { SqlClient } from "effect/sql"
 import { PrometheusMetrics } from "effect/observability"
 import * as Path from "node:path"
@@ -188,17 +188,11 @@ const unreachable = (reason: string): Check => ({
   })
 })
 
-/** The doctor inside a process of the service, by its own metrics. One examination at a time: the others wait for its connections. */
+/** The doctor inside a process of the service, by its own metrics. */
 export const layer = (config: AppConfig) =>
   Layer.effect(
     Doctor,
-    Effect.gen(function* () {
-      const settings = yield* DatabaseSettings
-      const turn = yield* Semaphore.make(1)
-      return Doctor.of({
-        run: turn.withPermit(
-          Effect.provideService(examine(config, PrometheusMetrics.format()), DatabaseSettings, settings)
-        )
-      })
-    })
+    Effect.flatMap(DatabaseSettings, (settings) =>
+      Doctor.make(Effect.provideService(examine(config, PrometheusMetrics.format()), DatabaseSettings, settings))
+    )
   )

@@ -105,6 +105,22 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "while it is not known whether" }
   },
   {
+    name: "doctor-without-end",
+    breaks: "where many checks hang, the answer comes minutes after the console has given up",
+    file: `${room}/Check.ts`,
+    find: "Math.min(boundMillis, leftMillis)",
+    replace: "boundMillis",
+    seenBy: { file: "test/operations/doctor/Standstill.test.ts", test: "however many checks hang" }
+  },
+  {
+    name: "doctor-examines-for-each",
+    breaks: "each who asks starts an examination of its own, and the connections of the doctor are not bounded",
+    file: `${room}/Doctor.ts`,
+    find: "Effect.scoped(Effect.flatMap(RcRef.get(examination), Fiber.join))",
+    replace: "examine",
+    seenBy: { file: "test/operations/doctor/Standstill.test.ts", test: "whoever asks while an examination runs" }
+  },
+  {
     name: "doctor-reads-all",
     breaks: "of a large topic the newest records are never reached, and a restored database passes",
     file: "src/application/doctor/BehindTopic.ts",

@@ -9,7 +9,8 @@ export const DoctorApi = HttpApiGroup.make("adminDoctor")
       success: DoctorReport,
       summary: "Look for what is wrong",
       description:
-        "The checks of `paid-once doctor`, run now: some seconds, on connections that can't write. Metrics are those of the process that answers. " +
+        "The checks of `paid-once doctor`, run now, on connections that can't write: some seconds, and up to two minutes where something stands still. " +
+        "Who asks meanwhile is told the same report. Metrics are those of the process that answers. " +
         "A check that could not look is `not checked`, with the reason."
     })
   )

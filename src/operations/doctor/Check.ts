@@ -3,7 +3,7 @@
  *
  * A check that can't look says so. It is neither well nor a finding: silence of a check must not pass for good news.
  */
-import { Cause, Effect, Schema } from "effect"
+import { Cause, Clock, Effect, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { innermost } from "../../platform/Innermost.ts"
 
@@ -88,6 +88,9 @@ export const throughPsql = (report: DoctorReport, opened: string): DoctorReport 
 /** A check looks at a few rows and asks a few questions: a longer one hangs, and others shall still be told. */
 const checkMillis = 20_000
 
+/** All checks together: an answer comes within the two minutes that the console waits. Lanes and consumers that stand still take most of it. */
+const wholeMillis = 110_000
+
 const whyOf = (cause: Cause.Cause<unknown>): string => {
   const error = Cause.squash(cause)
   return SqlError.isSqlError(error) && error.reason._tag === "AuthorizationError"
@@ -95,9 +98,14 @@ const whyOf = (cause: Cause.Cause<unknown>): string => {
     : innermost(error)
 }
 
-const settled = <R>({ boundMillis = checkMillis, group, name, run }: Check<R>): Effect.Effect<CheckReport, never, R> =>
-  run.pipe(
-    Effect.timeout(boundMillis),
+const settled = <R>(
+  { boundMillis = checkMillis, group, name, run }: Check<R>,
+  leftMillis: number
+): Effect.Effect<CheckReport, never, R> =>
+  (leftMillis <= 0
+    ? Effect.succeed(notChecked(`the checks before it took ${wholeMillis / 1_000} s, the time of all`))
+    : Effect.timeout(run, Math.min(boundMillis, leftMillis))
+  ).pipe(
     Effect.catchCause((cause) => Effect.succeed(notChecked(whyOf(cause)))),
     Effect.map((outcome): CheckReport =>
       outcome._tag === "NotChecked"
@@ -116,11 +124,12 @@ const settled = <R>({ boundMillis = checkMillis, group, name, run }: Check<R>): 
 const starts = ({ command, fix }: Finding): boolean => /\bstart\b/i.test(fix) || command?.includes(" serve") === true
 
 /**
- * Runs the checks one after the other: a live system has one more statement at a time, and never many. Behind a check that is to be mended first the
- * findings are told without a fix, as {@link Check} says.
+ * Runs the checks one after the other, within two minutes: a live system has one more statement at a time, and never many. Behind a check that is to
+ * be mended first the findings are told without a fix, as {@link Check} says.
  */
 export const runAll = Effect.fn("Doctor.runAll")(function* <R>(checks: ReadonlyArray<Check<R>>) {
   const reports: Array<CheckReport> = []
+  const endMillis = (yield* Clock.currentTimeMillis) + wholeMillis
   let first: CheckReport | undefined
   const held = (finding: Finding): Finding => {
     if (first === undefined || (first.outcome === "not checked" && !starts(finding))) return finding
@@ -131,7 +140,7 @@ export const runAll = Effect.fn("Doctor.runAll")(function* <R>(checks: ReadonlyA
     return { problem: finding.problem, fix, command: null }
   }
   for (const check of checks) {
-    const report = yield* settled(check)
+    const report = yield* settled(check, endMillis - (yield* Clock.currentTimeMillis))
     reports.push({ ...report, findings: report.findings.map(held) })
     if (check.mendFirst !== true || report.outcome === "ok") continue
     if (first === undefined || (first.outcome === "not checked" && report.outcome === "finding")) first = report
