@@ -207,6 +207,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "WHERE p.id::text = e.data ->> 'paymentId'))))"
   ),
   blind(
+    "event-differs-in-lines",
+    "the row of a line names another sku",
+    events,
+    "AND (e.data -> 'lines')::jsonb IS DISTINCT FROM lines.items)",
+    "AND e.data -> 'lines' IS NULL)"
+  ),
+  blind(
     "event-differs-in-time",
     "the row of an archived event has the time of another day",
     events,
@@ -235,6 +242,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "NOT IN (('gateway', 'sales'), ('gateway', 'refunds'),"
   ),
   blind(
+    "billing-entry-differs-in-event",
+    "an entry names an event that is nobody's",
+    billing,
+    "OR (SELECT NOT bool_or(e.event_id = l.event_id)",
+    "OR (SELECT NOT bool_or(true)"
+  ),
+  blind(
     "billing-entry-differs-in-time",
     "an entry has the time of another day",
     billing,
@@ -254,6 +268,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "rules/MailRules.ts",
     "' ' || wanted.amount || ' '",
     "wanted.amount"
+  ),
+  blind(
+    "mail-differs-in-address",
+    "a receipt goes to another customer",
+    "rules/MailRules.ts",
+    "OR split_part(t.payload ->> 'to', '@', 1) IS DISTINCT FROM wanted.name",
+    ""
   ),
   blind(
     "mail-sent-cancelled",

@@ -16,6 +16,11 @@ export const nameOf = (customerId: string): string => {
     : `id_${createHash("sha256").update(customerId).digest("hex").slice(0, 40)}`
 }
 
+/** The same name in SQL, for a look at many rows. `id` is a customer's id, in SQL. */
+export const nameOfSql = (id: string): string => `
+  CASE WHEN length(${id}) <= 60 AND ${id} ~ '^[a-z0-9]+([._-][a-z0-9]+)*$' AND NOT starts_with(${id}, 'id_') THEN ${id}
+       ELSE 'id_' || left(encode(sha256(convert_to(${id}, 'UTF8')), 'hex'), 40) END`
+
 /** The customer's address, at `MAIL_CUSTOMER_HOST`. */
 export const addressOf = Effect.fnUntraced(function* (customerId: CustomerId) {
   const { customerHost } = yield* MailSettings

@@ -482,6 +482,25 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of an archived event tells of other goods",
+    rule: "event-differs",
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE event_log SET data = jsonb_set(data::jsonb, '{lines,0,sku}', '"lamp"')::json
+        WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPlaced'`,
+    by: "person"
+  },
+  {
+    of: "the row of a line names another sku, and so does its reservation",
+    rule: "event-differs",
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE order_lines SET sku = 'lamp' WHERE order_id = ${paid.orderId}::uuid`
+        yield* sql`UPDATE inventory_reservations SET sku = 'lamp' WHERE order_id = ${paid.orderId}::uuid`
+      }),
+    by: "person"
+  },
+  {
     of: "the row of an archived event has the time of another day",
     rule: "event-differs",
     broken: ({ paid }, sql) =>
@@ -538,8 +557,19 @@ const cases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "an entry names an event that is nobody's",
+    rule: "billing-entry-differs",
+    broken: ({ paid }, sql) =>
+      // As near as can be: its time stays.
+      sql`
+        UPDATE billing_ledger SET event_id = overlay(event_id::text placing '000000000000' from 25)::uuid
+        WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
     of: "a line's price was changed",
     rule: "lines-differ",
+    also: ["event-differs"],
     broken: ({ paid }, sql) =>
       sql`UPDATE order_lines SET unit_amount_minor = unit_amount_minor + 1 WHERE order_id = ${paid.orderId}::uuid`,
     by: "person"
@@ -547,6 +577,7 @@ const cases: ReadonlyArray<Case> = [
   {
     of: "all lines of an order are gone, and its reservation",
     rule: "lines-differ",
+    also: ["event-differs"],
     broken: ({ pending }, sql) =>
       Effect.gen(function* () {
         yield* sql`DELETE FROM order_lines WHERE order_id = ${pending}::uuid`
@@ -560,6 +591,15 @@ const cases: ReadonlyArray<Case> = [
     broken: ({ paid }, sql) =>
       sql`
         UPDATE outbox_tasks SET payload = replace(payload::text, ' 1.00 EUR', ' 11.00 EUR')::json
+        WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
+    by: "person"
+  },
+  {
+    of: "a receipt goes to another customer",
+    rule: "mail-differs",
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE outbox_tasks SET payload = jsonb_set(payload::jsonb, '{to}', to_jsonb('eve@' || split_part(payload ->> 'to', '@', 2)))::json
         WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
     by: "person"
   },
@@ -587,6 +627,7 @@ const cases: ReadonlyArray<Case> = [
   {
     of: "a sale was booked twice, and no second receipt is asked for",
     rule: "billing-entry-twice",
+    also: ["billing-entry-differs"],
     broken: ({ paid }, sql) =>
       sql`
         INSERT INTO billing_ledger SELECT ${Subscribed.newId()}::uuid, order_id, payment_id, debit_account, credit_account, amount_minor, currency,
@@ -634,7 +675,7 @@ const cases: ReadonlyArray<Case> = [
   {
     of: "the task of a receipt was deleted, and its sale was booked twice",
     rule: "billing-entry-twice",
-    also: ["mail-missing"],
+    also: ["billing-entry-differs", "mail-missing"],
     broken: ({ paid }, sql) =>
       Effect.gen(function* () {
         yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`

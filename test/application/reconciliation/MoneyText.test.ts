@@ -49,6 +49,6 @@ test(
     const [wanted, is] = textsOf("revenue-differs")
     assert.match(wanted ?? "", /^1\.00 EUR on 20/)
     assert.strictEqual(is, "-2.05 EUR")
-    assert.match(textsOf("event-differs")[1] ?? "", /^a lot EUR of /)
+    assert.match(textsOf("event-differs")[1] ?? "", /^a lot EUR for /)
   })
 )

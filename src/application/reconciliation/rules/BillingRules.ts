@@ -14,6 +14,11 @@ const books = "orders ↔ billing"
 /** The entries that an order's status asks for, by the account that is debited. */
 const wanted = `(VALUES ('gateway', 'a sale', 'OrderPaid'), ('refunds', 'a refund', 'OrderRefunded')) AS wanted(debit, what, event_type)`
 
+/** An archived event `e` of the order `o` that announces the movement of its entry `l`. */
+const isOfEntry = `
+  e.aggregate_id = o.id::text AND e.aggregate_type = 'Order'
+  AND e.event_type = CASE l.debit_account WHEN 'gateway' THEN 'OrderPaid' WHEN 'refunds' THEN 'OrderRefunded' END`
+
 /** Of the orders. */
 export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
   {
@@ -48,7 +53,7 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
   {
     name: "billing-entry-differs",
     books,
-    means: "the ledger tells another amount, payment, account or time than the order: its balances are wrong",
+    means: "the ledger tells another amount, payment, account, event or time than the order: its balances are wrong",
     repair: undefined,
     byHand:
       "paid-once events search --order tells what was published; let the accountant correct the entry, or set the order's row right with psql: docs/operations.md",
@@ -56,13 +61,16 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
       SELECT o.id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", p.id::text AS "paymentId",
              ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order'
                || CASE l.debit_account WHEN 'refunds' THEN ' from gateway to refunds' ELSE ' from sales to gateway' END
-               || ', at the time of the entry''s event' AS expected,
+               || coalesce(', by event ' || (SELECT min(e.event_id::text) FROM event_log AS e WHERE ${sql.literal(isOfEntry)}), '')
+               || ', at the event''s time' AS expected,
              ${sql.literal(moneyText("l.amount_minor", "l.currency"))} || ' of ' || CASE WHEN p.id IS NULL THEN 'another payment' ELSE 'a payment of the order' END
-               || ' from ' || l.credit_account || ' to ' || l.debit_account || ' at ' || ${sql.literal(isoTime("l.occurred_at"))} AS found
+               || ' from ' || l.credit_account || ' to ' || l.debit_account || ', by event ' || l.event_id || ', at ' || ${sql.literal(isoTime("l.occurred_at"))} AS found
       FROM orders AS o JOIN billing_ledger AS l ON l.order_id = o.id
       LEFT JOIN payments AS p ON p.id = l.payment_id AND p.order_id = o.id
       WHERE ${within(sql, "o.id", scope)}
         AND (l.amount_minor <> o.total_amount_minor OR l.currency <> o.currency OR p.id IS NULL
+             -- Any event that the archive has of the movement, and not this one. An archive that has none can't tell.
+             OR (SELECT NOT bool_or(e.event_id = l.event_id) FROM event_log AS e WHERE ${sql.literal(isOfEntry)})
              OR (l.debit_account, l.credit_account) NOT IN (('gateway', 'sales'), ('refunds', 'gateway'))
              OR NOT l.occurred_at BETWEEN uuid_v7_time(l.event_id) - ${skewInterval}::interval AND uuid_v7_time(l.event_id) + ${skewInterval}::interval)`
   },

@@ -90,7 +90,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     name: "event-differs",
     books,
     means:
-      "the archive tells another amount, customer, payment, time or change than the order: what is booked from it would be wrong",
+      "the archive tells another amount, customer, payment, time, change or other goods than the order: what is booked from it would be wrong",
     repair: undefined,
     byHand:
       "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql: docs/operations.md",
@@ -99,12 +99,15 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id.
     find: (sql, scope, { consumers }) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
-             concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, and marked by its consumers')
+             concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'for ' || left(lines.items::text, 300), 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, and marked by its consumers')
                AS expected,
-             concat_ws(' ', ${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, 'of', e.data ->> 'customerId', 'by', e.data ->> 'paymentId', 'at',
+             concat_ws(' ', ${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, 'for ' || left(e.data ->> 'lines', 300), 'of ' || (e.data ->> 'customerId'), 'by ' || (e.data ->> 'paymentId'), 'at',
                        ${sql.literal(isoTime("e.occurred_at"))}, 'in', e.event_type, e.event_id) AS found
       FROM event_log AS e JOIN orders AS o ON o.id = ${sql.literal(uuidOf("e.aggregate_id"))}
       CROSS JOIN LATERAL (SELECT CASE e.event_type WHEN 'OrderPlaced' THEN e.data -> 'total' ELSE e.data -> 'amount' END AS money) AS told
+      CROSS JOIN LATERAL (SELECT jsonb_agg(jsonb_build_object('sku', l.sku, 'quantity', l.quantity, 'unitAmountMinor', l.unit_amount_minor)
+                                           ORDER BY l.position) AS items
+                          FROM order_lines AS l WHERE e.event_type IN ('OrderPlaced', 'OrderCancelled') AND l.order_id = o.id) AS lines
       WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order' AND (
           (e.event_type IN ('OrderPlaced', 'OrderPaid', 'OrderRefunded') AND (
              told.money ->> 'amountMinor' IS DISTINCT FROM o.total_amount_minor::text
@@ -116,7 +119,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
           OR (e.event_type = 'PaymentDeclined'
               AND NOT EXISTS (SELECT FROM payments AS p
                               WHERE p.order_id = o.id AND p.id::text = e.data ->> 'paymentId' AND p.decline_reason IS NOT NULL))
-          OR (e.event_type = 'OrderCancelled' AND e.data -> 'lines' IS NULL)
+          OR (e.event_type IN ('OrderPlaced', 'OrderCancelled') AND (e.data -> 'lines')::jsonb IS DISTINCT FROM lines.items)
           OR (e.event_type = 'OrderPlaced') <> (e.aggregate_version = 1)
           OR (uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))} AND cardinality(${[...consumers]}::text[]) > 0
               AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = ANY (${[...consumers]}::text[]) AND m.event_id = e.event_id)

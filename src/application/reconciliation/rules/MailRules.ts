@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { keptSince } from "../../../platform/Retention.ts"
 import { Tasks } from "../../../tasks/Tasks.ts"
 import { TaskId } from "../../../tasks/TaskType.ts"
+import { nameOfSql } from "../../mail/CustomerAddress.ts"
 import { receipts } from "../../subscribers/Receipts.ts"
 import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
@@ -25,21 +26,24 @@ export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> =
   {
     name: "mail-differs",
     books,
-    means: "a customer reads another amount, or of another movement, than the order's",
+    means: "a customer reads another amount, or of another movement, than the order's, or another one reads it",
     repair: undefined,
     byHand:
       "if the mail is sent, write to the customer; then set the payload of the task in outbox_tasks right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT l.event_id::text AS key, t.task_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
-             wanted.kind || ' of ' || wanted.amount AS expected,
-             concat_ws(' ', t.payload ->> 'kind', 'with the text:', left(t.payload ->> 'text', 300)) AS found
+             wanted.kind || ' of ' || wanted.amount || ' to ' || wanted.name AS expected,
+             concat_ws(' ', t.payload ->> 'kind', 'to', t.payload ->> 'to', 'with the text:', left(t.payload ->> 'text', 300)) AS found
       FROM billing_ledger AS l
       JOIN orders AS o ON o.id = l.order_id
       JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
       CROSS JOIN LATERAL (SELECT CASE l.debit_account WHEN 'gateway' THEN 'receipt' ELSE 'refund-notice' END AS kind,
-                                 ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} AS amount) AS wanted
+                                 ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} AS amount,
+                                 -- An erasure names customer and address alike. The host is a setting, and may have changed.
+                                 ${sql.literal(nameOfSql("o.customer_id"))} AS name) AS wanted
       WHERE ${within(sql, "l.event_id", scope)}
         AND (t.payload ->> 'kind' IS DISTINCT FROM wanted.kind
+             OR split_part(t.payload ->> 'to', '@', 1) IS DISTINCT FROM wanted.name
              OR coalesce(strpos(t.payload ->> 'text', ' ' || wanted.amount || ' '), 0) = 0)`
   },
   {
@@ -68,7 +72,8 @@ export const mailRules = ({ published }: Books, tasks: Tasks["Service"]): Readon
     name: "mail-missing",
     books,
     means: "a customer has paid, or has money back, and hears nothing",
-    repair: "the handler of receipts asks for the mail, with the event from the archive",
+    repair:
+      "the handler of receipts asks for the mail, with the event from the archive: who has had it gets it again, under the same Message-ID",
     // An order is paid once and refunded once. A second row about the same is no second movement, and asks for no second mail.
     // Tasks are deleted once they are old: of an older event nobody knows whether there was a mail.
     find: (sql, scope) => sql`
