@@ -163,6 +163,9 @@ const throughput = Effect.fnUntraced(function* (options: { readonly events: numb
 /** The writer's transactions before its load, so that the writer is warm. */
 const warmUpTransactions = 500
 
+/** The loads of all runs: each run's consumer reads those of the runs before it, too. */
+let loads = 0
+
 /** From commit to effect, at `rate` events a second that a process of its own writes. Milliseconds. */
 const latencies = Effect.fnUntraced(function* (options: { readonly rate: number; readonly seconds: number }) {
   const { databaseUrl } = yield* Environment
@@ -184,8 +187,9 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
     DATABASE_URL: Redacted.value(databaseUrl)
   })
   yield* writer.call("warmUp", { topic, transactions: warmUpTransactions })
-  const load = Effect.fnUntraced(function* (phase: number, rate: number, seconds: number) {
+  const load = Effect.fnUntraced(function* (rate: number, seconds: number) {
     const count = rate * seconds
+    const phase = ++loads
     const ofLoad = { phase, times: new Float64Array(count), left: count }
     applied = ofLoad
     const { committed } = yield* writer.call<Written>("run", { topic, phase, rate, seconds } satisfies Load)
@@ -193,10 +197,10 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
     return [...ofLoad.times].map((time, index) => time - committed[index]!)
   })
   // Its effects show that the consumer has joined its group.
-  yield* load(1, 1, 1)
+  yield* load(1, 1)
   // A process gets faster during its first minute, so a warm one is measured.
-  yield* load(2, options.rate, options.seconds)
-  return yield* load(3, options.rate, options.seconds)
+  yield* load(options.rate, options.seconds)
+  return yield* load(options.rate, options.seconds)
 }, Effect.scoped)
 
 const quantiles = [0.5, 0.9, 0.99] as const
@@ -221,9 +225,11 @@ export const consume = Effect.fnUntraced(
   }) {
     const side = yield* Side
     yield* side`CREATE TABLE bench_effects (consumer text NOT NULL, event_id uuid NOT NULL, aggregate_id text NOT NULL)`
+    yield* Effect.logInfo(`a backlog of ${options.events} events, ${options.rounds} rounds`)
     const rates = yield* Effect.provide(throughput(options), onBroker())
     const latencyAt = (name: string, rate: number, broker: ReturnType<typeof onBroker>) =>
       Effect.gen(function* () {
+        yield* Effect.logInfo(`${name} at ${rate}/s, for ${options.seconds} s twice`)
         yield* side`TRUNCATE outbox_events, event_log, processed_events, consumer_cursors`
         const millis = yield* Effect.provide(latencies({ rate, seconds: options.seconds }), broker)
         return { name, rate, millis: Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)])) }
