@@ -5,6 +5,10 @@ const room = "src/application/rollforward"
 const file = "test/application/rollforward/RollForward.test.ts"
 const together = { file, test: "events of many orders are written together" }
 const gap = { file, test: "an order of which the topic has lost an event" }
+const mended = {
+  file: "test/application/reconciliation/RolledForward.test.ts",
+  test: "events of the database that no consumer has read"
+}
 const marks = { file, test: "a version that was used for another event" }
 
 export const rollForwardMutants: ReadonlyArray<Mutant> = [
@@ -47,6 +51,22 @@ export const rollForwardMutants: ReadonlyArray<Mutant> = [
     find: "FROM target WHERE was < version",
     replace: "FROM target WHERE was < 0",
     seenBy: gap
+  },
+  {
+    name: "own-events-in-the-gap",
+    breaks: "a sale that consumers had not read is never revenue, and its refund is subtracted",
+    file: `${room}/LeftOut.ts`,
+    find: "greatest(c.version, o.version, 0) AS was",
+    replace: "coalesce(c.version, 0) AS was",
+    seenBy: mended
+  },
+  {
+    name: "doubts-what-was-passed-over",
+    breaks: "an order that was rolled forward is left to a person, where a program can mend it",
+    file: "src/application/reconciliation/rules/EventRules.ts",
+    find: "t.order_id = o.id AND",
+    replace: "false AND",
+    seenBy: mended
   },
   {
     name: "decides-without-end",

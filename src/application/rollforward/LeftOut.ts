@@ -36,15 +36,13 @@ export const decide = Effect.fnUntraced(function* (
     ON CONFLICT DO NOTHING`
   const ids = orders.map(({ orderId }) => orderId)
   const lasts = orders.map(({ events }) => Math.max(...events.map(({ stored }) => stored.aggregateVersion)))
-  yield* sql`
-    UPDATE orders AS o SET version = r.version FROM unnest(${ids}::uuid[], ${lasts}::int4[]) AS r(id, version)
-    WHERE o.id = r.id AND o.version < r.version`
-  // A gap tells a rebuild that these versions had no effect.
+  // A gap tells that these versions had no effect. The order's own have one: what a consumer has not read of them, reconciliation makes good.
   yield* sql`
     WITH target AS MATERIALIZED (
-      SELECT name, r.id, r.version, coalesce(c.version, 0) AS was
+      SELECT name, r.id, r.version, greatest(c.version, o.version, 0) AS was
       FROM unnest(${[...consumers]}::text[]) AS name CROSS JOIN unnest(${ids}::text[], ${lasts}::int4[]) AS r(id, version)
       LEFT JOIN consumer_cursors AS c ON c.consumer_name = name AND c.aggregate_id = r.id AND c.aggregate_type = ${orderAggregate}
+      LEFT JOIN orders AS o ON o.id = r.id::uuid
     ), gaps AS (
       INSERT INTO consumer_gaps (consumer_name, aggregate_id, aggregate_type, after_version, until_version)
       SELECT name, id, ${orderAggregate}, was, version FROM target WHERE was < version
@@ -53,6 +51,9 @@ export const decide = Effect.fnUntraced(function* (
     INSERT INTO consumer_cursors AS c (consumer_name, aggregate_id, aggregate_type, version)
     SELECT name, id, ${orderAggregate}, version FROM target
     ON CONFLICT (consumer_name, aggregate_id, aggregate_type) DO UPDATE SET version = excluded.version WHERE c.version < excluded.version`
+  yield* sql`
+    UPDATE orders AS o SET version = r.version FROM unnest(${ids}::uuid[], ${lasts}::int4[]) AS r(id, version)
+    WHERE o.id = r.id AND o.version < r.version`
   for (const { events, orderId, why } of orders) {
     yield* OperatorAudit.record({
       ...operator,

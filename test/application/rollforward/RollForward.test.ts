@@ -6,6 +6,7 @@ import * as BehindTopic from "../../../src/application/doctor/BehindTopic.ts"
 import * as RollForward from "../../../src/application/rollforward/RollForward.ts"
 import * as EmbeddedTopicReader from "../../../src/brokers/embedded/EmbeddedTopicReader.ts"
 import * as Envelope from "../../../src/brokers/Envelope.ts"
+import { inTopic } from "../../support/InTopic.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 
 const consumers = ["billing", "receipts"]
@@ -50,20 +51,6 @@ const paid = (order: string, version = 2, millis?: number) =>
   eventOf(order, version, "OrderPaid", { customerId: "c", paymentId: paymentOf(order), amount: total }, millis)
 const refunded = (order: string, version = 3) =>
   eventOf(order, version, "OrderRefunded", { customerId: "c", paymentId: paymentOf(order), amount: total })
-
-/** Appends records to the only partition. */
-const inTopic = (events: ReadonlyArray<Event>) =>
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    yield* sql`INSERT INTO broker_topics (topic, partitions) VALUES ('orders', 1) ON CONFLICT DO NOTHING`
-    yield* sql`INSERT INTO broker_partitions (topic, partition) VALUES ('orders', 0) ON CONFLICT DO NOTHING`
-    for (const event of events) {
-      const { headers, key, value } = Envelope.toRecord(event)
-      yield* sql`
-        WITH target AS (UPDATE broker_partitions SET next_offset = next_offset + 1 RETURNING next_offset - 1 AS record_offset)
-        INSERT INTO broker_log SELECT 'orders', 0, record_offset, ${key}, ${Buffer.from(value)}, ${JSON.stringify(headers)}::text::json, clock_now() FROM target`
-    }
-  })
 
 /** These consumers have applied the order up to this version, with marks for these events. */
 const applied = (order: string, version: number, events: ReadonlyArray<Event>) =>

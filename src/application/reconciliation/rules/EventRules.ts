@@ -96,7 +96,8 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql: docs/operations.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error. An event of another type than it was
-    // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id.
+    // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id; or
+    // it was passed when the order was rolled forward behind another history.
     find: (sql, scope, { consumers }) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'for ' || left(lines.items::text, 300), 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, and marked by its consumers')
@@ -124,6 +125,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
           OR (uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))} AND cardinality(${[...consumers]}::text[]) > 0
               AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = ANY (${[...consumers]}::text[]) AND m.event_id = e.event_id)
               AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.aggregate_id = e.aggregate_id AND d.event_id = e.event_id::text)
+              AND NOT EXISTS (SELECT FROM left_out_events AS t WHERE t.order_id = o.id AND t.order_version >= e.aggregate_version)
               AND (SELECT count(*) FROM consumer_cursors AS c
                    WHERE c.consumer_name = ANY (${[...consumers]}::text[]) AND c.aggregate_id = e.aggregate_id AND c.aggregate_type = 'Order'
                      AND c.version >= e.aggregate_version) = cardinality(${[...consumers]}::text[]))
