@@ -343,6 +343,17 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: lostCursor, test: "an event that is not applied" }
   },
   {
+    name: "revenue-waits-for-the-newest",
+    breaks: "today's revenue is never repaired while orders go on",
+    file: "src/application/reconciliation/RevenueWalk.ts",
+    find: "SELECT uuid_v7_time(known.event_id) < clock_now() -",
+    replace: "SELECT uuid_v7_time(known.event_id) < clock_now() + interval '1 hour' -",
+    seenBy: {
+      file: "test/application/reconciliation/UnderWay.test.ts",
+      test: "a day's revenue is repaired while sales of the last moment"
+    }
+  },
+  {
     name: "blind-mark-lost",
     breaks: "a deleted mark is not found",
     file: `${room}/rules/CursorRules.ts`,

@@ -138,7 +138,7 @@ export class Reconciliation extends Context.Service<
         table("event_log", "event_id", "aggregate_id", [...archiveRules, ...markRules(yield* Inbox)]),
         table("billing_ledger", "event_id", "order_id", [...ledgerRules, ...mailTaskRules(yield* Tasks)]),
         table("inventory_reservations", "order_id", "order_id", reservationRules),
-        RevenueWalk.make(database, kept)
+        RevenueWalk.make(database, kept, graceMillis)
       ]
 
       const mend = (walk: Walk, one: Found, operator: Operator, broken: ReadonlySet<string>) => {

@@ -45,8 +45,11 @@ const Part = Schema.Struct({ currency: Schema.String, amount: Schema.BigIntFromS
 const parts = Rows.all(Part)
 const readParts = Rows.all(Schema.Struct({ ...Part.fields, unread: Schema.Int }))
 
-/** The sums of a day by currency, as its events tell, and how many events analytics has neither applied nor refused. */
-const computed = Effect.fnUntraced(function* (day: string) {
+/**
+ * The sums of a day by currency, as its events tell, and how many events analytics has neither applied nor refused. Not among these are the events of
+ * the last moment: they are on their way, and analytics adds them itself.
+ */
+const computed = Effect.fnUntraced(function* (day: string, graceMillis: number) {
   const { sql } = yield* Transaction
   const sums = new Map<string, { readonly amount: bigint; readonly unread: number }>()
   const ofEvent = (data: string) =>
@@ -84,9 +87,10 @@ const computed = Effect.fnUntraced(function* (day: string) {
         SELECT EXISTS (SELECT FROM processed_events AS mark WHERE mark.consumer_name = 'analytics' AND mark.event_id = known.event_id)
                OR (known.is_certain AND ${sql.literal(isPassed("'analytics'", "known"))}) AS applied) AS marked
       CROSS JOIN LATERAL (
-        SELECT NOT EXISTS (SELECT FROM consumer_cursors AS c
-                           WHERE c.consumer_name = 'analytics' AND c.aggregate_id = known.aggregate_id AND c.aggregate_type = 'Order'
-                             AND c.version >= known.version)
+        SELECT uuid_v7_time(known.event_id) < clock_now() - ${graceMillis}::int4 * interval '1 millisecond'
+               AND NOT EXISTS (SELECT FROM consumer_cursors AS c
+                               WHERE c.consumer_name = 'analytics' AND c.aggregate_id = known.aggregate_id AND c.aggregate_type = 'Order'
+                                 AND c.version >= known.version)
                AND NOT EXISTS (SELECT FROM inbox_parked AS p WHERE p.consumer_name = 'analytics' AND p.event_id = known.event_id::text)
                AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = 'analytics' AND d.event_id = known.event_id::text)
                  AS unread) AS passed
@@ -105,8 +109,8 @@ const stored = (day: string) =>
   )
 
 /** The differences of a day, one for each currency. */
-const differencesOf = Effect.fnUntraced(function* (day: string) {
-  const expected = yield* computed(day)
+const differencesOf = Effect.fnUntraced(function* (day: string, graceMillis: number) {
+  const expected = yield* computed(day, graceMillis)
   const found = new Map((yield* stored(day)).map(({ amount, currency }) => [currency, amount]))
   return [...new Set([...expected.keys(), ...found.keys()])].toSorted().flatMap((currency): ReadonlyArray<Found> => {
     const [wanted, is] = [expected.get(currency)?.amount ?? 0n, found.get(currency) ?? 0n]
@@ -146,19 +150,19 @@ const daysWithMoney = (isRecent: boolean) =>
   )
 
 /** The walk, a day at a time. Without an archive the last days are left out: an event may be applied by analytics and not yet be in the ledger. */
-export const make = (database: PgClient.PgClient, kept: Kept): Walk => ({
+export const make = (database: PgClient.PgClient, kept: Kept, graceMillis: number): Walk => ({
   name: "revenue_daily",
   rules: [rule],
   waitsFor: sources,
   run: Effect.fnUntraced(function* (tell) {
     const all = yield* inSnapshot(database, daysWithMoney(kept.archive))
-    for (const { day } of all) yield* tell(yield* inSnapshot(database, differencesOf(day)))
+    for (const { day } of all) yield* tell(yield* inSnapshot(database, differencesOf(day, graceMillis)))
     return all.length
   }),
   again: (found) =>
     Effect.map(
       Effect.forEach([...new Set(found.map(({ key }) => key.split(" ")[0]!))], (day) =>
-        inSnapshot(database, differencesOf(day))
+        inSnapshot(database, differencesOf(day, graceMillis))
       ),
       (all) => all.flat()
     ),
@@ -173,11 +177,11 @@ export const make = (database: PgClient.PgClient, kept: Kept): Walk => ({
     })
     return inOneTransaction(database, found, operator, {
       lock,
-      isThere: Effect.map(differencesOf(day), (now) => now.some(({ id }) => id === found.id)),
+      isThere: Effect.map(differencesOf(day, graceMillis), (now) => now.some(({ id }) => id === found.id)),
       trust,
       act: Effect.gen(function* () {
         const { sql } = yield* Transaction
-        const { amount, unread } = (yield* computed(day)).get(currency) ?? { amount: 0n, unread: 0 }
+        const { amount, unread } = (yield* computed(day, graceMillis)).get(currency) ?? { amount: 0n, unread: 0 }
         // Cursor and mark may both be lost, and then nothing else tells an event that was applied from one that is on its way.
         if (unread > 0) return yield* new CantMend({ reason: unreadText(unread) })
         yield* sql`

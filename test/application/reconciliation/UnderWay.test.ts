@@ -157,6 +157,37 @@ test(
 )
 
 test(
+  "a day's revenue is repaired while sales of the last moment are on their way, and these are added as ever",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const revenue = Effect.map(
+      sql<{ readonly amount: number }>`SELECT amount_minor::int4 AS amount FROM revenue_daily`,
+      ([row]) => row?.amount
+    )
+    yield* agreeing
+    const order = yield* place
+    yield* deliver
+    const before = (yield* revenue) ?? 0
+    yield* pay(order, order)
+    // In these tests a moment is a millisecond: the event's id is of a time that stays within it.
+    yield* sql`
+      UPDATE outbox_events
+      SET event_id = overlay(event_id::text PLACING left(uuid_v7_floor_at(clock_now() + interval '10 minutes')::text, 13) FROM 1)::uuid`
+    yield* sql`
+      INSERT INTO event_log
+      SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, data,
+             0, 0, clock_now() FROM outbox_events`
+    yield* sql`UPDATE revenue_daily SET amount_minor = 7`
+    assert.strictEqual((yield* repair).repaired, 1)
+    assert.strictEqual(yield* revenue, before)
+    yield* sql`DELETE FROM event_log WHERE event_id IN (SELECT event_id FROM outbox_events)`
+    yield* deliver
+    assert.strictEqual(yield* revenue, before + 100)
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
+test(
   "of repairs at once each difference is repaired once, with one entry in the audit",
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
