@@ -1,5 +1,5 @@
 /**
- * `npm run bench`: the whole picture. `npm run bench -- append|drain|consume|console|latency|save|pay|flat|idle|memory|outside|profile|reconcile|requests|start|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
+ * `npm run bench`: the whole picture. `npm run bench -- append|drain|consume|console|latency|save|pay|flat|idle|memory|outside|profile|reconcile|requests|roll-forward|start|tasks [--json] [--events N] [--rounds N]`: figures as ratios within one run.
  *
  * A run starts a Postgres and a Kafka of its own unless `DATABASE_URL` and `KAFKA_BROKERS` name others.
  */
@@ -20,6 +20,7 @@ import * as Picture from "./picture.ts"
 import * as Profile from "./profile.ts"
 import * as Reconcile from "./reconcile.ts"
 import * as Requests from "./requests.ts"
+import * as RollForward from "./rollForward.ts"
 import * as Save from "./save.ts"
 import * as Start from "./start.ts"
 import * as Memory from "./memory.ts"
@@ -228,6 +229,22 @@ const reconcile = Command.make(
   })
 ).pipe(Command.withDescription("The reconciliation of a million orders: its time, and its peak memory"))
 
+const rollForward = Command.make(
+  "roll-forward",
+  {
+    json,
+    orders: Flag.Int("orders").pipe(Flag.withDescription("paid orders in the topic"), Flag.withDefault(200_000))
+  },
+  Effect.fnUntraced(function* ({ json, ...options }) {
+    const result = yield* Effect.provide(RollForward.rollForward(options), environment({ kafka: true }))
+    yield* Console.log(json ? JSON.stringify(result) : RollForward.print(result))
+  })
+).pipe(
+  Command.withDescription(
+    "A database that has lost all orders of its topic is rolled forward, and once more: time, and peak memory"
+  )
+)
+
 const program = Picture.command.pipe(
   Command.withSubcommands([
     append,
@@ -244,6 +261,7 @@ const program = Picture.command.pipe(
     Profile.command,
     reconcile,
     requests,
+    rollForward,
     start,
     tasks
   ]),

@@ -59,7 +59,7 @@ const decisionSize = 100
  */
 export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator, tell }: Options) {
   let [read, applied, forgotten] = [0, 0, 0]
-  /** Orders that were behind: their versions as far as this run has come, and its events. */
+  /** Orders that are behind: their versions as far as this slice has come, or this dry run, and its events. */
   const behind = new Map<string, { version: number; readonly events: Set<string> }>()
   const leftOut = new Map<
     string,
@@ -115,6 +115,8 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
       }
     }
     yield* write(rounds)
+    // The database knows them from here on.
+    if (operator !== "dry run") behind.clear()
     read += progress.read
     applied += rounds.flat().length
     yield* tell({ phase: "reading", read, total: Math.max(read, progress.ofAll), applied })

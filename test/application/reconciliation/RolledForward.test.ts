@@ -104,7 +104,7 @@ test(
       "mark-lost": 4,
       "revenue-differs": 1
     })
-    // What is doubted of an order is not mended by a program.
+    // No program mends an order that is in doubt.
     assert.strictEqual((yield* repair).repaired, 0)
 
     // The accountant takes their entry out, and somebody has written to the customer.
