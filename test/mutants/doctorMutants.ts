@@ -40,6 +40,22 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "tables: triggers and foreign keys are switched off" }
   },
   {
+    name: "doctor-takes-unlogged-tables",
+    breaks: "a crash empties the ledger, and nobody was warned",
+    file: `${room}/TableChecks.ts`,
+    find: "AND (relpersistence = 'u'",
+    replace: "AND (relpersistence = 'x'",
+    seenBy: { file: findings, test: "tables: a crash would empty the ledger" }
+  },
+  {
+    name: "doctor-takes-sleeping-autovacuum",
+    breaks: "the queue's dead rows stay for ever, and nobody was warned",
+    file: `${room}/TableChecks.ts`,
+    find: "AND NOT option_value::boolean))",
+    replace: "AND option_value IS NULL))",
+    seenBy: { file: findings, test: "tables: autovacuum is switched off for the queue" }
+  },
+  {
     name: "doctor-names-no-holder",
     breaks: "lanes stand still behind somebody's lock, and nobody is told whose it is",
     file: `${room}/LockChecks.ts`,

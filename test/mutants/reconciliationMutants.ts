@@ -277,6 +277,20 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     ""
   ),
   blind(
+    "mail-differs-in-text",
+    "the text of a receipt names another order",
+    "rules/MailRules.ts",
+    "OR coalesce(strpos(t.payload ->> 'text', o.id::text), 0) = 0",
+    ""
+  ),
+  blind(
+    "mail-differs-in-subject",
+    "the subject of a receipt names another order",
+    "rules/MailRules.ts",
+    "OR coalesce(strpos(t.payload ->> 'subject', o.id::text), 0) = 0",
+    ""
+  ),
+  blind(
     "mail-sent-cancelled",
     "the task of a mail that was sent says cancelled",
     "rules/MailRules.ts",

@@ -1,6 +1,6 @@
 /**
- * The doctor's check of tables: their triggers, the columns that are NOT NULL, defaults and storage parameters are as the migrations make them, and no
- * trigger is switched off.
+ * The doctor's check of tables: their triggers, the columns that are NOT NULL, defaults and storage parameters are as the migrations make them, no
+ * trigger and no autovacuum is switched off, and every table outlives a crash.
  *
  * `tables.txt` beside the migrations has a statement for each. test/operations/doctor/Indexes.test.ts holds it.
  */
@@ -49,6 +49,31 @@ const switchedOff = Effect.flatMap(SqlClient.SqlClient, (sql) =>
     WHERE t.relnamespace = current_schema()::regnamespace AND g.tgenabled IN ('D', 'R') GROUP BY 1 ORDER BY 1`)
 )
 
+const unkeptTables = Rows.all(Schema.Struct({ table: Schema.String, unlogged: Schema.Boolean }))
+
+/** Tables, and partitions, that a crash empties or that autovacuum passes over. */
+const unkept = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  unkeptTables(sql`
+    SELECT relname AS table, relpersistence = 'u' AS unlogged FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+      AND (relpersistence = 'u'
+           OR EXISTS (SELECT FROM pg_options_to_table(reloptions) WHERE option_name = 'autovacuum_enabled' AND NOT option_value::boolean))
+    ORDER BY relname`)
+)
+
+const ofUnkept = ({ table, unlogged }: { readonly table: string; readonly unlogged: boolean }): Finding =>
+  unlogged
+    ? {
+        problem: `${table} is UNLOGGED: a crash empties it, and no backup or standby has it`,
+        fix: "Make it logged; it is written anew while all others wait",
+        command: psql(`ALTER TABLE ${table} SET LOGGED`)
+      }
+    : {
+        problem: `autovacuum is switched off for ${table}: its dead rows stay, and each look at it becomes slower`,
+        fix: "Switch it on",
+        command: psql(`ALTER TABLE ${table} RESET (autovacuum_enabled)`)
+      }
+
 const missing = (statement: string): Finding => {
   const [, table, column, property = ""] = /^ALTER TABLE (\S+) (?:ALTER COLUMN (\S+) )?SET (.*)$/.exec(statement) ?? []
   const command = psql(statement)
@@ -86,6 +111,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
         fix: "Switch them on as the database's superuser, and look at the rows that were written meanwhile",
         command: psql(`ALTER TABLE ${table} ENABLE TRIGGER ALL`)
       })),
+      ...(yield* unkept).map(ofUnkept),
       ...expected.filter((statement) => !there.has(statement)).map(missing)
     ])
   })

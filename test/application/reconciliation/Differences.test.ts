@@ -603,6 +603,16 @@ const cases: ReadonlyArray<Case> = [
         WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
     by: "person"
   },
+  ...["text", "subject"].map((part): Case => ({
+    of: `the ${part} of a receipt names another order`,
+    rule: "mail-differs",
+    broken: ({ paid, pending }, sql) =>
+      sql`
+          UPDATE outbox_tasks
+          SET payload = jsonb_set(payload::jsonb, ARRAY[${part}], to_jsonb(replace(payload ->> ${part}, ${paid.orderId}, ${pending})))::json
+          WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`,
+    by: "person"
+  })),
   {
     of: "the task of a mail that was sent says cancelled",
     rule: "mail-sent-cancelled",

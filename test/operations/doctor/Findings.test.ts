@@ -138,6 +138,18 @@ const cases: ReadonlyArray<Case> = [
     command: /ALTER TABLE outbox_events SET \(autovacuum_vacuum_threshold=2000\)/
   },
   {
+    title: "tables: a crash would empty the ledger",
+    fault: ["ALTER TABLE billing_ledger SET UNLOGGED"],
+    problem: /^billing_ledger is UNLOGGED: a crash empties it/,
+    command: /ALTER TABLE billing_ledger SET LOGGED/
+  },
+  {
+    title: "tables: autovacuum is switched off for the queue",
+    fault: ["ALTER TABLE outbox_events SET (autovacuum_enabled = off)"],
+    problem: /^autovacuum is switched off for outbox_events/,
+    command: /ALTER TABLE outbox_events RESET \(autovacuum_enabled\)/
+  },
+  {
     title: "indexes: an index is missing",
     fault: ["DROP INDEX outbox_tasks_leases"],
     problem: /^the index outbox_tasks_leases is missing/,

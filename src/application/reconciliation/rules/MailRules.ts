@@ -26,14 +26,15 @@ export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> =
   {
     name: "mail-differs",
     books,
-    means: "a customer reads another amount, or of another movement, than the order's, or another one reads it",
+    means: "a customer reads of another amount, movement or order, or another customer reads it",
     repair: undefined,
     byHand:
       "if the mail is sent, write to the customer; then set the payload of the task in outbox_tasks right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT l.event_id::text AS key, t.task_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
-             wanted.kind || ' of ' || wanted.amount || ' to ' || wanted.name AS expected,
-             concat_ws(' ', t.payload ->> 'kind', 'to', t.payload ->> 'to', 'with the text:', left(t.payload ->> 'text', 300)) AS found
+             wanted.kind || ' of ' || wanted.amount || ' for this order to ' || wanted.name AS expected,
+             concat_ws(' ', t.payload ->> 'kind', 'to', t.payload ->> 'to', 'with the subject', left(t.payload ->> 'subject', 100), 'and the text:',
+                       left(t.payload ->> 'text', 300)) AS found
       FROM billing_ledger AS l
       JOIN orders AS o ON o.id = l.order_id
       JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
@@ -44,7 +45,9 @@ export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> =
       WHERE ${within(sql, "l.event_id", scope)}
         AND (t.payload ->> 'kind' IS DISTINCT FROM wanted.kind
              OR split_part(t.payload ->> 'to', '@', 1) IS DISTINCT FROM wanted.name
-             OR coalesce(strpos(t.payload ->> 'text', ' ' || wanted.amount || ' '), 0) = 0)`
+             OR coalesce(strpos(t.payload ->> 'text', ' ' || wanted.amount || ' '), 0) = 0
+             OR coalesce(strpos(t.payload ->> 'text', o.id::text), 0) = 0
+             OR coalesce(strpos(t.payload ->> 'subject', o.id::text), 0) = 0)`
   },
   {
     name: "mail-sent-cancelled",
