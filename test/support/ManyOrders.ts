@@ -48,7 +48,9 @@ export const fill = Effect.fnUntraced(function* (orders: number) {
       t AS (
         INSERT INTO outbox_tasks (task_id, task_type, state, payload, priority, idempotency_key, enqueued_at, execute_at, attempts, token, finished_at)
         SELECT ${sql.literal(idAt("at"))}, 'email', 'completed',
-               json_build_object('kind', 'receipt', 'to', 'customer-' || n || '@shop.example', 'text', 'We have received 12.50 EUR for order ' || id), 0, paid_id::text, at, at, 1, 1, at FROM one)
+               json_build_object('kind', 'receipt', 'to', 'customer-' || n || '@shop.example', 'subject', 'Receipt for order ' || id,
+                                 'text', 'We have received 12.50 EUR for order ' || id),
+               0, paid_id::text, at, at, 1, 1, at FROM one)
       INSERT INTO sandbox_gateway.charges (id, idempotency_key, amount_minor, currency, payment_method, status, charged_at)
       SELECT gen_random_uuid(), payment_id::text, 1250, 'EUR', 'pm_ok', 'captured', at FROM one`
   }
