@@ -359,9 +359,9 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "revenue-waits-for-the-newest",
     breaks: "today's revenue is never repaired while orders go on",
-    file: "src/application/reconciliation/RevenueWalk.ts",
-    find: "SELECT uuid_v7_time(known.event_id) < clock_now() -",
-    replace: "SELECT uuid_v7_time(known.event_id) < clock_now() + interval '1 hour' -",
+    file: `${room}/RevenueOfDay.ts`,
+    find: "(uuid_v7_time(known.event_id) < clock_now() -",
+    replace: "(uuid_v7_time(known.event_id) < clock_now() + interval '1 hour' -",
     seenBy: {
       file: "test/application/reconciliation/UnderWay.test.ts",
       test: "a day's revenue is repaired while sales of the last moment"
@@ -402,7 +402,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "revenue-by-marks-alone",
     breaks: "a deleted mark takes the event's amount off the revenue",
-    file: `${room}/RevenueWalk.ts`,
+    file: `${room}/RevenueOfDay.ts`,
     find: "OR (known.is_certain AND",
     replace: "OR (false AND",
     seenBy: { file: lostMarks, test: "that is gone is named and written again, and the revenue stays" }

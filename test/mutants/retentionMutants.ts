@@ -2,7 +2,7 @@
 import type { Mutant } from "./mutants.ts"
 
 const retention = "src/platform/Retention.ts"
-const revenue = "src/application/reconciliation/RevenueWalk.ts"
+const revenue = "src/application/reconciliation/RevenueOfDay.ts"
 const maintenance = "test/operations/Maintenance.test.ts"
 const otherShell = "test/application/reconciliation/OtherShell.test.ts"
 
