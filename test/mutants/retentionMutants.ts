@@ -50,9 +50,9 @@ export const retentionMutants: ReadonlyArray<Mutant> = [
   {
     name: "revenue-of-the-unread",
     breaks: "a repair counts an event that analytics reads later, and so it counts twice",
-    file: revenue,
-    find: "AND c.version >= known.version)",
-    replace: "AND c.version >= 0)\n                 IS NOT NULL",
+    file: "src/application/reconciliation/SqlRule.ts",
+    find: "AND c.version >= ${event}.version)",
+    replace: "AND c.version >= 0)\n   IS NOT NULL",
     seenBy: { file: otherShell, test: "an event that analytics has not read yet" }
   },
   {
