@@ -34,7 +34,7 @@ const lines = (result: RolledForward, dryRun: boolean): ReadonlyArray<string> =>
     ...(gapped === 0
       ? []
       : [
-          `${countOf(gapped, "order")} ${plural(gapped, "lacks", "lack")} an event that the topic has no more. What follows it ${dryRun ? "would be" : "is"} left out, and a person decides: paid-once reconcile names their money (docs/restore.md).`,
+          `${countOf(gapped, "order")} ${plural(gapped, "lacks", "lack")} an event that the topic has no more, or that can't be read. What follows it ${dryRun ? "would be" : "is"} left out, and a person decides: paid-once reconcile names their money (docs/restore.md).`,
           ...gaps.map((id) => `  ${id}`),
           ...more(gapped, gaps.length)
         ]),

@@ -53,6 +53,14 @@ export const rollForwardMutants: ReadonlyArray<Mutant> = [
     seenBy: gap
   },
   {
+    name: "stops-at-the-unreadable",
+    breaks: "one record of a stranger keeps a whole database from being rolled forward",
+    file: `${room}/RollForward.ts`,
+    find: "yield* Effect.option(decodeOrderEvent(record.envelope))",
+    replace: "Option.some(yield* decodeOrderEvent(record.envelope))",
+    seenBy: { file, test: "an event that can't be read, and those behind it" }
+  },
+  {
     name: "own-events-in-the-gap",
     breaks: "a sale that consumers had not read is never revenue, and its refund is subtracted",
     file: `${room}/LeftOut.ts`,

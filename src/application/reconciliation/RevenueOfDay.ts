@@ -32,12 +32,12 @@ const inHour = (sql: Sql, day: string, hour: number, table: string) => sql`
   AND ${sql.literal(table)}.occurred_at >= ${day}::timestamp AT TIME ZONE 'UTC'
   AND ${sql.literal(table)}.occurred_at < (${day}::timestamp + interval '1 day') AT TIME ZONE 'UTC'`
 
-/** What an event of archive or queue adds. */
+/** The amount that an event of archive or queue adds. */
 const movement = `
   data -> 'amount' ->> 'currency' AS currency,
   CASE event_type WHEN 'OrderPaid' THEN 1 ELSE -1 END * (data -> 'amount' ->> 'amountMinor')::numeric AS amount`
 
-/** What an entry of the ledger adds. It does not know the version: before OrderPaid comes OrderPlaced, and before OrderRefunded both. */
+/** The amount that an entry of the ledger adds. It does not know the version: before OrderPaid comes OrderPlaced, and before OrderRefunded both. */
 const entry = `
   event_id, order_id::text AS aggregate_id, CASE debit_account WHEN 'gateway' THEN 2 ELSE 3 END AS version, currency,
   CASE debit_account WHEN 'gateway' THEN 1 ELSE -1 END * amount_minor::numeric AS amount`

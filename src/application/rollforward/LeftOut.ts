@@ -13,7 +13,7 @@ import type { OrderRecord } from "./TopicRecords.ts"
 /** An order, and the events of the topic that it is not given. */
 export interface LeftOut {
   readonly orderId: string
-  /** `collision`: it has used a version for another event. `gap`: the topic has lost an event before these. */
+  /** `collision`: it has used a version for another event. `gap`: the topic has lost an event before these, or the first of them can't be read. */
   readonly why: "collision" | "gap"
   readonly events: ReadonlyArray<OrderRecord>
 }

@@ -5,7 +5,7 @@
  * they read the topic again from its first record, and apply what they have not (docs/restore.md).
  */
 import type { PgClient } from "@effect/sql-pg"
-import { Array, Effect } from "effect"
+import { Array, Effect, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { ordersTopic } from "../../domain/Events.ts"
 import * as ArchiveRows from "../../operations/refill/ArchiveRows.ts"
@@ -26,7 +26,7 @@ export interface RolledForward {
   /** Orders with two histories: a version was used for another event since. A person decides. The first hundred of `collided`. */
   readonly collisions: ReadonlyArray<string>
   readonly collided: number
-  /** Orders of which an event before the lost ones is in the topic no more. The first hundred of `gapped`. */
+  /** Orders of which an event is in the topic no more, or can't be read, and others follow it. The first hundred of `gapped`. */
   readonly gaps: ReadonlyArray<string>
   readonly gapped: number
   /** Events of which nothing tells any more whether they are the database's own. */
@@ -67,18 +67,13 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
   >()
 
   /** Writes a slice's lost events: each round has at most one of an order. */
-  const write = Effect.fnUntraced(function* (rounds: ReadonlyArray<ReadonlyArray<TopicRecords.OrderRecord>>) {
+  const write = Effect.fnUntraced(function* (rounds: ReadonlyArray<ReadonlyArray<LostEvents.Lost>>) {
     if (operator === "dry run" || rounds.length === 0) return
     const events = rounds.flat().map(({ stored }) => stored)
     yield* ArchiveRows.makeDays(events)
     yield* Transaction.run(
       Effect.gen(function* () {
-        for (const round of rounds) {
-          const lost = yield* Effect.forEach(round, (record) =>
-            Effect.map(decodeOrderEvent(record.envelope), (event) => ({ ...record, event }))
-          )
-          yield* LostEvents.write(lost)
-        }
+        for (const round of rounds) yield* LostEvents.write(round)
         yield* ArchiveRows.insert(events)
       })
     )
@@ -89,7 +84,7 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
     progress: { readonly read: number; readonly ofAll: number }
   ) {
     const compared = yield* standingsOf(records, consumers)
-    const rounds: Array<Array<TopicRecords.OrderRecord>> = []
+    const rounds: Array<Array<LostEvents.Lost>> = []
     const roundOf = new Map<string, number>()
     for (const [index, record] of records.entries()) {
       const { standing, version } = compared[index]!
@@ -100,9 +95,10 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
       // A copy of one that this run has written.
       if (own.events.has(eventId)) continue
       const left = leftOut.get(aggregateId)
+      const event = yield* Effect.option(decodeOrderEvent(record.envelope))
       // What follows tells of an order that is another one here.
       if (left !== undefined) left.events.set(eventId, record)
-      else if (standing === "collision" || aggregateVersion !== own.version + 1) {
+      else if (standing === "collision" || aggregateVersion !== own.version + 1 || Option.isNone(event)) {
         const why = standing === "collision" || aggregateVersion <= own.version ? "collision" : "gap"
         leftOut.set(aggregateId, { why, events: new Map([[eventId, record]]) })
       } else {
@@ -111,7 +107,7 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
         behind.set(aggregateId, own)
         const round = roundOf.get(aggregateId) ?? 0
         roundOf.set(aggregateId, round + 1)
-        ;(rounds[round] ??= []).push(record)
+        ;(rounds[round] ??= []).push({ ...record, event: event.value })
       }
     }
     yield* write(rounds)

@@ -1,5 +1,5 @@
 /**
- * The doctor's check of tables: their triggers, the columns that are NOT NULL, defaults and storage parameters are as the migrations make them, no
+ * The doctor's check of tables: their triggers, the columns that are NOT NULL, defaults and storage parameters are as the migrations make them. No
  * trigger and no autovacuum is switched off, and every table outlives a crash.
  *
  * `tables.txt` beside the migrations has a statement for each. test/operations/doctor/Indexes.test.ts holds it.

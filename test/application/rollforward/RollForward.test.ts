@@ -171,6 +171,23 @@ it.live("an order of which the topic has lost an event is named once, and consum
   }).pipe(Effect.provide(world))
 )
 
+it.live("an event that can't be read, and those behind it, are left out, and all other orders are rolled forward", () =>
+  Effect.gen(function* () {
+    const [foreign, whole] = [newOrder(), newOrder()]
+    const unreadable = eventOf(foreign, 2, "OrderPaid", {
+      customerId: "c",
+      paymentId: "of another company",
+      amount: total
+    })
+    yield* inTopic([placed(foreign), unreadable, refunded(foreign), placed(whole), paid(whole)])
+    assert.deepStrictEqual(yield* rolled, { ...nothing, read: 5, applied: 3, gapped: 1, gaps: [foreign] })
+    assert.deepStrictEqual(yield* orderRow(foreign), { status: "pending", version: 3 })
+    assert.deepStrictEqual(yield* orderRow(whole), { status: "paid", version: 2 })
+    assert.deepStrictEqual(yield* problems, [])
+    assert.deepStrictEqual(yield* rolled, { ...nothing, read: 5 })
+  }).pipe(Effect.provide(world))
+)
+
 it.live(
   "a version that was used for another event is seen by the consumers' marks where the archive has it no more",
   () =>
