@@ -216,6 +216,12 @@ export const orderWithGap = Effect.fnUntraced(function* (url: string) {
   )
   assert.strictEqual((yield* pay(url, orderId, "pm_declined")).status, 402)
   yield* countIs("version 2 to be published", count(`event_log WHERE aggregate_id = '${orderId}'`), 2)
+  // Whoever has not read it would miss it, too.
+  yield* countIs(
+    "the others to have applied version 2",
+    count(`consumer_cursors WHERE aggregate_id = '${orderId}' AND version = 2`),
+    3
+  )
   yield* sql`
     DELETE FROM broker_log AS l USING event_log AS e
     WHERE e.aggregate_id = ${orderId} AND e.aggregate_version = 2

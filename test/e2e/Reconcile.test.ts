@@ -49,7 +49,8 @@ it.live("three runs beside customers who pay, cancel and refund find nothing, no
     yield* Fiber.interrupt(traffic)
     const { json } = yield* reconcile
     assert.deepStrictEqual([json.differences, json.items], [0, []])
-    assert.isAbove(json.compared.find((one: { readonly name: string }) => one.name === "orders").rows, 100)
+    // All that customers have placed, however fast the machine is.
+    assert.isAtLeast(json.compared.find((one: { readonly name: string }) => one.name === "orders").rows, done)
   }).pipe(Effect.scoped, Effect.provide(Directory.layer), Effect.provide(TestDatabase.layer))
 )
 
