@@ -95,14 +95,18 @@ const mend = Effect.fnUntraced(function* (flags: { readonly json: boolean; reado
   const { cashier, nameOf, operator } = yield* loaded
   yield* Console.error(`paid-once: the database is ${nameOf(config)}`)
   const teller = Teller.make({ isQuiet: flags.json })
-  const { mended } = yield* Effect.scoped(
+  const { mended, waiting } = yield* Effect.scoped(
     Turn.take({ config, operator: operatorOf({ by: flags.by, reason: Leftovers.reasonOf("--mend") }), teller })
   ).pipe(
     Effect.provideService(References.MinimumLogLevel, "Warn"),
     Effect.provide(Layer.merge(operator(config), cashier(config)))
   )
-  yield* print(flags.json, { mended }, () => [
-    mended.length === 0 ? "No drill has left anything broken." : "Nothing that a drill has broken is left."
+  yield* print(flags.json, { mended, waiting }, () => [
+    waiting.length > 0
+      ? "Nothing is broken any more. What waits goes on once the service runs: npm run -s paid-once -- status"
+      : mended.length === 0
+        ? "No drill has left anything broken."
+        : "Nothing that a drill has broken is left."
   ])
 })
 

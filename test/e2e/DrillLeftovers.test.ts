@@ -12,7 +12,7 @@ import { consumerNames } from "../../src/main/Names.ts"
 import type { DoctorReport } from "../../src/operations/doctor/Check.ts"
 import { eventually } from "../support/Counters.ts"
 import { commandOf } from "../support/OperatorCommand.ts"
-import { environment, isWhole, killed, run, service, world } from "./Drilled.ts"
+import { environment, isWhole, killed, nothingWaits, run, service, world } from "./Drilled.ts"
 
 const doctor = Effect.map(
   commandOf("doctor", environment)("--json"),
@@ -161,6 +161,32 @@ it.live(
 )
 
 it.live(
+  "a mend that says so has settled the payment of a killed drill; without a service it says that the payment waits",
+  () =>
+    Effect.gen(function* () {
+      const env = yield* environment
+      const scope = yield* Scope.make()
+      const { url } = yield* Effect.provideService(service, Scope.Scope, scope)
+      const payment = "1 payment of its orders without an outcome"
+      yield* killed("manual", url!)
+      const mended = yield* mend
+      assert.include(mended, `it is mended: ${payment}.`)
+      assert.include(mended, "Nothing that a drill has broken is left.")
+      yield* nothingWaits
+
+      yield* killed("manual", url!)
+      yield* Scope.close(scope, Exit.void)
+      const told = yield* mend
+      assert.include(told, `it waits for the service: ${payment}.`)
+      assert.include(told, "What waits goes on once the service runs")
+      assert.notInclude(told, "Nothing that a drill has broken is left.")
+      yield* ServiceProcess.start({ env })
+      yield* sumsAgree
+    }).pipe(Effect.scoped, Effect.provide(world)),
+  300_000
+)
+
+it.live(
   "drill --mend needs no service and no FAULTS, and the next drill mends before it asks the service anything",
   () =>
     Effect.gen(function* () {
@@ -210,7 +236,7 @@ it.live(
       yield* sql`UPDATE broker_topics SET max_message_bytes = ${ownLimit}`
       yield* mend
       yield* limitIs(ownLimit)
-      assert.strictEqual((yield* run("--mend", "--json")).stdout, '{"mended":[]}\n')
+      assert.strictEqual((yield* run("--mend", "--json")).stdout, '{"mended":[],"waiting":[]}\n')
     }).pipe(Effect.scoped, Effect.provide(world)),
   100_000
 )

@@ -30,6 +30,18 @@ export const isWhole = Effect.gen(function* () {
   assert.deepStrictEqual(yield* sql`SELECT * FROM operator_pauses`, [])
 })
 
+/** No event of a drill has failed, and none of its payments waits for an outcome. */
+export const nothingWaits = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  assert.deepStrictEqual(yield* sql`SELECT id, status FROM payments WHERE status IN ('charging', 'manual')`, [])
+  assert.deepStrictEqual(
+    yield* sql`
+      SELECT event_id::text AS event_id, status FROM outbox_status WHERE status IN ('retrying', 'dead')
+      UNION ALL SELECT event_id, status FROM inbox_holds WHERE status IN ('retrying', 'dead')`,
+    []
+  )
+})
+
 /** Starts the drill, sends the signal once it has told this (that it has broken something), and waits for its end. */
 export const signalled = (name: string, url: string, signal: NodeJS.Signals, at = "✗ break:") =>
   Effect.gen(function* () {

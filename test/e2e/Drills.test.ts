@@ -11,7 +11,7 @@ import { consumerNames } from "../../src/main/Names.ts"
 import { plantedEnv } from "../mutants/planted.ts"
 import { commandOf } from "../support/OperatorCommand.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
-import { environment, isWhole, run, service, signalled, world } from "./Drilled.ts"
+import { environment, isWhole, nothingWaits, run, service, signalled, world } from "./Drilled.ts"
 
 interface Step {
   readonly kind: string
@@ -118,18 +118,26 @@ it.live(
   300_000
 )
 
+/** Steps after which an order of the drill waits for more than the breakage. */
+const waitsAfter: Readonly<Record<string, string>> = {
+  manual: "The gateway has captured the payment",
+  oversize: "Its attempts would take"
+}
+
 it.live(
   "Ctrl-C in the middle of any drill leaves the service whole",
   () =>
     Effect.gen(function* () {
       const { url } = yield* service
       for (const name of drillNames) {
-        const { code, output: read } = yield* signalled(name, url!, "SIGINT")
+        const { code, output: read } = yield* signalled(name, url!, "SIGINT", waitsAfter[name])
         const output = read()
         assert.strictEqual(code, 130, `${name}: ${output}`)
         assert.include(output, "✗ break:", name)
         assert.notInclude(output, "agree", name)
         yield* isWhole
+        yield* nothingWaits
+        if (name in waitsAfter) assert.match(output, /· see: Tidying up.*\n *✓ mend: Tidied up: 1 /, name)
         const pid = /as process (\d+)/.exec(output)?.[1]
         assert.isTrue(name !== "zombie" || pid !== undefined)
         if (pid !== undefined) assert.throws(() => process.kill(Number(pid), 0), /ESRCH/)

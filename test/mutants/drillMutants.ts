@@ -121,6 +121,22 @@ export const drillMutants: ReadonlyArray<Mutant> = [
     seenBy: killed
   },
   {
+    name: "drill-mend-says-so-too-early",
+    breaks: "a mend says that a payment is settled that the gateway has not been asked about yet",
+    file: stranded,
+    find: "return held.length + open.length === 0 ||",
+    replace: "return true ||",
+    seenBy: { file: afterKill, test: "a mend that says so has settled the payment" }
+  },
+  {
+    name: "drill-leaves-its-orders-waiting",
+    breaks: "a drill that is interrupted leaves a payment without an outcome, and an event that is not sent",
+    file: ground,
+    find: "Exit.isSuccess(exit) ? Effect.void : tidyUp",
+    replace: "Exit.isSuccess(exit) ? Effect.void : Effect.void",
+    seenBy: interrupted
+  },
+  {
     name: "drill-mend-asks-the-frozen",
     breaks: "a frozen dispatcher of a killed drill stays for ever",
     file: "src/cli/drill/ProcessToken.ts",

@@ -2,7 +2,7 @@
  * The ground that a drill stands on: a running service that may be broken, its database as the owner, and the orders of this drill. What is broken
  * here is mended when the scope closes. Leftovers of a killed drill are mended before the service is asked anything (Turn.ts).
  */
-import { Effect, Random, Redacted, Ref, Schema, type Scope } from "effect"
+import { Effect, Exit, Random, Redacted, Ref, Schema, type Scope } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TimelineView } from "../../application/Timeline.ts"
@@ -65,6 +65,15 @@ export const make = Effect.fnUntraced(function* (options: {
   const client = yield* HttpClient.HttpClient
   const faults = yield* ArmedFaults
   const { run } = yield* Turn.take({ config, operator, teller })
+  const tidyUp = Effect.gen(function* () {
+    const told = (what: string) => teller.tell("sees", `Tidying up, which may take some seconds: ${what}.`)
+    const { mended, waiting } = yield* run(Stranded.handOn(operator, told))
+    for (const what of mended) yield* teller.tell("mends", `Tidied up: ${what}.`)
+    for (const what of waiting)
+      yield* teller.tell("sees", `The service goes on with this, and the drill does not wait: ${what}.`)
+  }).pipe(Effect.orDie)
+  // It runs once all that is broken below is mended.
+  yield* Effect.addFinalizer((exit) => (Exit.isSuccess(exit) ? Effect.void : tidyUp))
   const customer = `${Stranded.customers}${drill}-${(yield* Random.nextIntBetween(0, 2 ** 31)).toString(36)}`
   const orders = yield* Ref.make<ReadonlyArray<string>>([])
   let placed = 0

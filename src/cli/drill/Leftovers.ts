@@ -32,8 +32,11 @@ const found = Effect.gen(function* () {
   return [...broken.map(({ what }) => what), ...(yield* faults).map(({ point }) => inWords(point))]
 })
 
-/** Mends all of it, as the database's owner that holds the lock, and then what waits because of it. Answers with what it mended. */
-export const mend = Effect.fnUntraced(function* (operator: Operator) {
+/**
+ * Mends all of it, as the database's owner that holds the lock, and then the orders that wait because of it: `waits` is told of them first. Answers
+ * with the mended, and with what still waits for the service.
+ */
+export const mend = Effect.fnUntraced(function* (operator: Operator, waits: (what: string) => Effect.Effect<void>) {
   const mended: Array<string> = []
   for (const breakage of Breakages.all) {
     if (!(yield* breakage.isBroken)) continue
@@ -45,7 +48,8 @@ export const mend = Effect.fnUntraced(function* (operator: Operator) {
     yield* Effect.orDie(clear(point, operator))
     mended.push(inWords(point))
   }
-  return [...mended, ...(yield* Stranded.handOn(operator))]
+  const orders = yield* Stranded.handOn(operator, waits)
+  return { mended: [...mended, ...orders.mended], waiting: orders.waiting }
 })
 
 /** Whether a drill runs: it mends what it breaks. */
