@@ -71,9 +71,12 @@ export const service = (config: AppConfig, roles: ReadonlySet<Role>, output: { r
   )
 }
 
-/** The sandbox gateway alone. */
+/** The sandbox gateway alone. GATEWAY_URL tells a service where its gateway is; in this process's shell it says nothing about the gateway's own books. */
 export const gateway = (config: AppConfig) =>
-  Sandbox.alone(config).pipe(Layer.provide(database(config)), Layer.provide(settings(config)))
+  Sandbox.alone(config).pipe(
+    Layer.provide(database({ ...config, gatewayUrl: undefined })),
+    Layer.provide(settings(config))
+  )
 
 /** The migrated database alone. */
 export const migrated = (config: AppConfig) => database(config).pipe(Layer.provide(settings(config)))

@@ -1,10 +1,11 @@
 /** A whole service under the service's role: the owner migrates, and is not seen again. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { Deferred, Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { execFile } from "node:child_process"
+import { execFile, spawn } from "node:child_process"
 import * as Path from "node:path"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 import { make, on } from "../support/TwoRoles.ts"
@@ -118,4 +119,41 @@ it.live(
       }
       assert.notMatch(service.output(), /permission denied|must be owner/)
     }).pipe(Effect.scoped)
+)
+
+it.live("the gateway alone has its books made by the owner, also in a shell with the service's GATEWAY_URL", () =>
+  Effect.gen(function* () {
+    const two = yield* make
+    const answers = yield* Deferred.make<string>()
+    let output = ""
+    const collect = (chunk: Buffer) => {
+      output += chunk.toString()
+      const url = /answers at (http:\S+)/.exec(output)?.[1]
+      if (url !== undefined) Deferred.doneUnsafe(answers, Effect.succeed(url))
+    }
+    yield* Effect.acquireRelease(
+      Effect.sync(() => {
+        const child = spawn(process.execPath, [Path.join(root, "src/paid-once.ts"), "gateway"], {
+          env: {
+            PATH: process.env["PATH"],
+            ...plantedEnv(),
+            DATABASE_URL: Redacted.value(two.serviceUrl),
+            DATABASE_OWNER_URL: Redacted.value(two.ownerUrl),
+            GATEWAY_URL: "http://127.0.0.1:1",
+            GATEWAY_PORT: "0"
+          }
+        })
+        child.stdout.on("data", collect)
+        child.stderr.on("data", collect)
+        // "close" of one that refuses ends the wait, too.
+        child.on("close", () => Deferred.doneUnsafe(answers, Effect.succeed("none")))
+        return child
+      }),
+      (child) => Effect.sync(() => void child.kill("SIGKILL"))
+    )
+    const url = yield* Deferred.await(answers)
+    assert.notStrictEqual(url, "none", output)
+    const { status } = yield* Effect.promise(() => fetch(`${url}/charges/${crypto.randomUUID()}`))
+    assert.strictEqual(status, 404)
+  }).pipe(Effect.scoped)
 )

@@ -30,6 +30,14 @@ export const mainMutants: ReadonlyArray<Mutant> = [
     seenBy
   },
   {
+    name: "gateway-believes-gateway-url",
+    breaks: "the gateway doesn't start in a shell that has the service's GATEWAY_URL",
+    file: "src/main.ts",
+    find: "database({ ...config, gatewayUrl: undefined })",
+    replace: "database(config)",
+    seenBy: { file: "test/e2e/LeastPrivilege.test.ts", test: "the gateway alone has its books made by the owner" }
+  },
+  {
     name: "main-without-stranded-payments",
     breaks: "a payment whose recovery died stays as it is for ever",
     file: "src/main/Tasks.ts",
