@@ -96,8 +96,8 @@ export const rollForwardMutants: ReadonlyArray<Mutant> = [
     name: "gap-jumped",
     breaks: "an event is written on an order that lacks the one before",
     file: `${room}/RollForward.ts`,
-    find: 'standing === "collision" || aggregateVersion !== own.version + 1) {',
-    replace: 'standing === "collision" || aggregateVersion <= own.version) {',
+    find: 'standing === "collision" || aggregateVersion !== own.version + 1 ||',
+    replace: 'standing === "collision" || aggregateVersion <= own.version ||',
     seenBy: gap
   },
   {
