@@ -198,6 +198,7 @@ export const group = (rate: number, loads: ReadonlyArray<Load>): Group => ({
       return {
         name: isOurs ? "ours" : name,
         isOurs,
+        // fromEntries forgets which keys there are.
         latency: Object.fromEntries(
           quantiles.map((q) => [q, of(({ fromCommit }) => fromCommit[q])])
         ) as unknown as Quantiles,

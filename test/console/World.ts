@@ -216,7 +216,7 @@ export const orderWithGap = Effect.fnUntraced(function* (url: string) {
   )
   assert.strictEqual((yield* pay(url, orderId, "pm_declined")).status, 402)
   yield* countIs("version 2 to be published", count(`event_log WHERE aggregate_id = '${orderId}'`), 2)
-  // Whoever has not read it would miss it, too.
+  // A consumer that has not read it would miss it, too.
   yield* countIs(
     "the others to have applied version 2",
     count(`consumer_cursors WHERE aggregate_id = '${orderId}' AND version = 2`),

@@ -78,6 +78,7 @@ const ofHour = Effect.fnUntraced(function* (day: string, hour: number, graceMill
              uuid_v7_time(event_id) < greatest(${sql.literal(keptSince("event_log"))}, ${sql.literal(keptSince("processed_events"))})
       FROM billing_ledger
       WHERE ${inPart("billing_ledger")} AND NOT EXISTS (SELECT FROM events WHERE events.event_id = billing_ledger.event_id)),
+    -- Asked once for each event: both sums need it.
     told AS MATERIALIZED (
       SELECT *, ${sql.literal(isApplied)} AS applied FROM known)
     SELECT currency, coalesce(sum(amount) FILTER (WHERE applied), 0)::text AS amount,

@@ -55,6 +55,7 @@ const clusterOf = ({ kafka }: Client): Cluster => {
   const key = Object.getOwnPropertySymbols(kafka).find(
     ({ description }) => description === "private:Kafka:createCluster"
   )
+  // The method has no public name.
   return (kafka as unknown as Record<symbol, (options: object) => Cluster>)[key!]!({
     allowAutoTopicCreation: false,
     metadataMaxAge: Number.MAX_SAFE_INTEGER

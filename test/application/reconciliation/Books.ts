@@ -74,6 +74,16 @@ export const layer = Layer.mergeAll(
 export const test = <A, E>(name: string, body: Effect.Effect<A, E, Layer.Success<typeof layer> | Scope.Scope>) =>
   it.live(name, () => Effect.scoped(Effect.provide(body, layer)))
 
+/** Publishes what is queued, and no consumer reads it. */
+export const publish = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql`
+    WITH sent AS (DELETE FROM outbox_events RETURNING *)
+    INSERT INTO event_log
+    SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, data,
+           0, 0, clock_now() FROM sent`
+)
+
 /** Publishes what is queued, and applies it by all consumers, as the dispatcher and the consumers do. */
 export const deliver = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient

@@ -4,12 +4,12 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { agreeing, brokenIn, deliver, look, repair, repairs, test } from "./Books.ts"
 import { billingCases } from "./cases/BillingCases.ts"
-import { deliveriesCases } from "./cases/DeliveriesCases.ts"
+import { goodsAndMailCases } from "./cases/GoodsAndMailCases.ts"
 import { eventsCases } from "./cases/EventsCases.ts"
 import { gatewayCases } from "./cases/GatewayCases.ts"
 import { ordersCases } from "./cases/OrdersCases.ts"
 
-const cases = [...gatewayCases, ...ordersCases, ...eventsCases, ...billingCases, ...deliveriesCases]
+const cases = [...gatewayCases, ...ordersCases, ...eventsCases, ...billingCases, ...goodsAndMailCases]
 
 const auditOf = (rule: string) => ({ actor: "ada", reason: "a test", rule })
 

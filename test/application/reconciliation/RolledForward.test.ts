@@ -12,7 +12,7 @@ import type { OrderId } from "../../../src/domain/Ids.ts"
 import { inTopic } from "../../support/InTopic.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
 import { pay, place, recover, refund } from "../World.ts"
-import { agreeing, brokenIn, deliver, look, repair, subscribers, test } from "./Books.ts"
+import { agreeing, brokenIn, deliver, look, publish, repair, subscribers, test } from "./Books.ts"
 
 const consumers = subscribers.map(({ name }) => name)
 
@@ -31,16 +31,6 @@ const otherPaid = (order: OrderId): Envelope.Envelope => ({
 
 const publishedElsewhere = (event: Envelope.Envelope) =>
   inTopic([{ ...event, topic: "orders", spanId: "0".repeat(16), data: JSON.stringify(event.data) }])
-
-/** Publishes what is queued, and no consumer reads it. */
-const publish = Effect.flatMap(
-  SqlClient.SqlClient,
-  (sql) => sql`
-    WITH sent AS (DELETE FROM outbox_events RETURNING *)
-    INSERT INTO event_log
-    SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, data,
-           0, 0, clock_now() FROM sent`
-)
 
 const revenue = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   Effect.map(

@@ -7,7 +7,7 @@ import { Reconciliation, ReconciliationSettings } from "../../../src/application
 import { GatewayServer } from "../../../src/sandbox/GatewayServer.ts"
 import { sendElsewhere } from "../../http/Service.ts"
 import { pay, place, recover, refund } from "../World.ts"
-import { agreeing, brokenIn, chargeAtGateway, deliver, look, paid, repair, repairs, test } from "./Books.ts"
+import { agreeing, brokenIn, chargeAtGateway, deliver, look, paid, publish, repair, repairs, test } from "./Books.ts"
 
 const tell = (behaviour: object) =>
   Effect.flatMap(GatewayServer, ({ url }) => sendElsewhere(`${url}/behaviour`, { method: "PUT", body: behaviour }))
@@ -31,11 +31,7 @@ test(
     const { orderId } = yield* paid
     assert.deepStrictEqual(brokenIn(yield* look), {})
     // Published, and read by no consumer.
-    yield* sql`
-      WITH sent AS (DELETE FROM outbox_events RETURNING *)
-      INSERT INTO event_log
-      SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, data,
-             0, 0, clock_now() FROM sent`
+    yield* publish
     assert.deepStrictEqual(brokenIn(yield* look), {})
     // A charge and a refund that the gateway has made, and whose answers were lost.
     yield* tell({ mode: "error-after", times: 1 })
@@ -80,11 +76,7 @@ test(
     const orderId = yield* place
     yield* deliver
     yield* pay(orderId, orderId)
-    yield* sql`
-      WITH sent AS (DELETE FROM outbox_events RETURNING *)
-      INSERT INTO event_log
-      SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id, data,
-             0, 0, clock_now() FROM sent`
+    yield* publish
     // Billing has discarded OrderPaid, and receipts were let go on without it.
     yield* sql`
       INSERT INTO inbox_dead_letters (consumer_name, aggregate_id, position, event_id, topic, broker_partition, broker_offset, record_headers, parked_at,

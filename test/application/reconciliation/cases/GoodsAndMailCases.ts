@@ -11,7 +11,7 @@ const namesAnother =
       SET payload = jsonb_set(payload::jsonb, ARRAY[${part}], to_jsonb(replace(payload ->> ${part}, ${paid.orderId}, ${pending})))::json
       WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
 
-export const deliveriesCases: ReadonlyArray<Case> = [
+export const goodsAndMailCases: ReadonlyArray<Case> = [
   {
     of: "a line's price was changed",
     rule: "lines-differ",
