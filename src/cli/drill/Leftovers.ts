@@ -10,6 +10,7 @@ import type { Operator } from "../../platform/OperatorAudit.ts"
 import * as Rows from "../../platform/Rows.ts"
 import * as Breakages from "./Breakages.ts"
 import * as Stranded from "./Stranded.ts"
+import type { Teller } from "./Teller.ts"
 
 /** Held by the drill that runs, in its database. Two at once would mend each other's breakages. */
 export const lockKey = 7_315_961
@@ -32,24 +33,32 @@ const found = Effect.gen(function* () {
   return [...broken.map(({ what }) => what), ...(yield* faults).map(({ point }) => inWords(point))]
 })
 
+const hasLeft = "A drill that was killed has left this"
+
 /**
- * Mends all of it, as the database's owner that holds the lock, and then the orders that wait because of it: `waits` is told of them first. Answers
- * with the mended, and with what still waits for the service.
+ * Mends all of it, as the database's owner that holds the lock, and then what waits of the drills' orders. Tells each thing as it comes right. Answers
+ * with all of these, and with what still waits for the service.
  */
-export const mend = Effect.fnUntraced(function* (operator: Operator, waits: (what: string) => Effect.Effect<void>) {
+export const mend = Effect.fnUntraced(function* (operator: Operator, { tell }: Pick<Teller, "tell">) {
   const mended: Array<string> = []
+  const isMended = (what: string) => {
+    mended.push(what)
+    return tell("mends", `${hasLeft}, and it is mended: ${what}.`)
+  }
   for (const breakage of Breakages.all) {
     if (!(yield* breakage.isBroken)) continue
     yield* Effect.retry(breakage.mend, Breakages.retries)
-    mended.push(breakage.what)
+    yield* isMended(breakage.what)
   }
   const { clear } = yield* ArmedFaults
   for (const { point } of yield* faults) {
     yield* Effect.orDie(clear(point, operator))
-    mended.push(inWords(point))
+    yield* isMended(inWords(point))
   }
-  const orders = yield* Stranded.handOn(operator, waits)
-  return { mended: [...mended, ...orders.mended], waiting: orders.waiting }
+  const orders = yield* Stranded.handOn(operator, (what) => tell("sees", `${hasLeft}: ${what}.`))
+  for (const what of orders.mended) yield* isMended(what)
+  for (const what of orders.waiting) yield* tell("sees", `${hasLeft}, and it waits for the service: ${what}.`)
+  return { mended, waiting: orders.waiting }
 })
 
 /** Whether a drill runs: it mends what it breaks. */

@@ -49,12 +49,6 @@ export const take = Effect.fnUntraced(function* (options: {
     ),
     Effect.retry(lockTries)
   )
-  const { mended, waiting } = yield* run(
-    Leftovers.mend(operator, (what) => teller.tell("sees", `A drill that was killed has left this: ${what}.`))
-  )
-  for (const what of mended)
-    yield* teller.tell("mends", `A drill that was killed has left this, and it is mended: ${what}.`)
-  for (const what of waiting)
-    yield* teller.tell("sees", `A drill that was killed has left this, and it waits for the service: ${what}.`)
-  return { run, mended, waiting }
+  const leftovers = yield* run(Leftovers.mend(operator, teller))
+  return { run, ...leftovers }
 })
