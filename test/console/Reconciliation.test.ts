@@ -12,7 +12,8 @@ Browser.describe("the reconciliation in the console", () => {
       () =>
         Effect.gen(function* () {
           const sql = yield* SqlClient.SqlClient
-          const { url } = yield* startBeside()
+          // Without upkeep, which compares the books by itself at night.
+          const { url } = yield* startBeside({}, "http,dispatcher,consumers,workers")
           const { json: order } = yield* ask(url, "/orders", newOrder())
           yield* pay(url, order.id)
           yield* becomes("the sale to be booked", "SELECT count(*)::int4 AS value FROM billing_ledger", 1)

@@ -37,22 +37,28 @@ export const layer = Layer.mergeAll(Tasks.layer, MailDeliveries.layer, TestProce
 /** One attempt each, so that a refusal is a dead letter and a failed recovery needs a person, at once. */
 const atOnce = { OUTBOX_MAX_ATTEMPTS: "1", GATEWAY_TIMEOUT_MILLIS: "500", PAYMENT_RECOVER_DELAYS: "1ms,1ms" }
 
-/** Starts the service with these variables. */
-export const start = Effect.fnUntraced(function* (variables: Readonly<Record<string, string>> = {}) {
+/** Starts the service with these variables and roles: all roles by default. */
+export const start = Effect.fnUntraced(function* (variables: Readonly<Record<string, string>> = {}, roles?: string) {
   const env = yield* environmentWith({ ADMIN_TOKEN: token, ...plantedEnv(), ...variables })
-  const service = yield* ServiceProcess.start({ env })
+  const service = yield* ServiceProcess.start({ env, ...(roles === undefined ? {} : { roles }) })
   return { ...service, url: service.url! }
 })
 
 /** Starts the service beside the test's gateway. */
-export const startBeside = Effect.fnUntraced(function* (variables: Readonly<Record<string, string>> = {}) {
+export const startBeside = Effect.fnUntraced(function* (
+  variables: Readonly<Record<string, string>> = {},
+  roles?: string
+) {
   const { url } = yield* GatewayServer
-  return yield* start({
-    ...atOnce,
-    GATEWAY_URL: url,
-    GATEWAY_WEBHOOK_SECRET: "a-secret-of-two-companies",
-    ...variables
-  })
+  return yield* start(
+    {
+      ...atOnce,
+      GATEWAY_URL: url,
+      GATEWAY_WEBHOOK_SECRET: "a-secret-of-two-companies",
+      ...variables
+    },
+    roles
+  )
 })
 
 /** Asks the service as the operator. */
