@@ -29,42 +29,45 @@ export interface Load {
   readonly entries: ReadonlyArray<Entry>
 }
 
+/** Commits a backlog, and waits until the relay has published it. */
+const publish = Effect.fnUntraced(function* (
+  contender: Contender,
+  setting: Processes.Setting,
+  topic: string,
+  count: number
+) {
+  const side = yield* Side
+  yield* contender.fill?.(count, contender.named(topic).topic) ?? Effect.void
+  const isPublished = Effect.gen(function* () {
+    if ((yield* setting.topics.size(topic)) < count) return false
+    return (yield* side.unsafe(contender.left)).length === 0
+  })
+  yield* Effect.timeoutOrElse(Processes.patiently(isPublished, 50), {
+    duration: Processes.lostAfterMillis,
+    orElse: () => Processes.broken(contender, `a backlog of ${count} did not come into the topic ${topic}`)
+  })
+})
+
 /** Opens a transaction that stays open, and lets the relay publish a backlog that vacuum can't remove any more. */
 const underOldReader = (contender: Contender, setting: Processes.Setting, published: number) =>
   Effect.fnUntraced(function* (topic: string) {
     const { databaseUrl } = yield* Environment
-    const side = yield* Side
-    const old = Context.get(
+    const pool = Context.get(
       yield* Layer.build(PgClient.layer({ url: databaseUrl, maxConnections: 1 })),
       SqlClient.SqlClient
     )
-    yield* Effect.acquireRelease(
-      Effect.andThen(old`BEGIN ISOLATION LEVEL REPEATABLE READ`, old.unsafe(`SELECT count(*) FROM ${contender.queue}`)),
-      () => Effect.orDie(old`ROLLBACK`)
-    )
-    yield* contender.fill?.(published, topic) ?? Effect.void
-    yield* Processes.patiently(
-      Effect.gen(function* () {
-        if ((yield* setting.topics.size(topic)) < published) return false
-        return (yield* side.unsafe(contender.left)).length === 0
-      }),
-      50
-    )
+    // The pool closes a connection that nobody has, and its transaction with it.
+    const old = yield* pool.reserve
+    yield* old.executeUnprepared("BEGIN ISOLATION LEVEL REPEATABLE READ", [], undefined)
+    yield* old.executeUnprepared(`SELECT count(*) FROM ${contender.queue}`, [], undefined)
+    yield* publish(contender, setting, topic, published)
   })
 
 /** Fills the archive with copies of one published event. */
 const withArchived = (contender: Contender, setting: Processes.Setting, count: number) =>
   Effect.fnUntraced(function* (topic: string) {
     const side = yield* Side
-    yield* contender.fill?.(1_000, topic) ?? Effect.void
-    yield* Processes.patiently(
-      Effect.map(setting.topics.size(topic), (size) => size >= 1_000),
-      50
-    )
-    yield* Processes.patiently(
-      Effect.map(side.unsafe(contender.left), (left) => left.length === 0),
-      50
-    )
+    yield* publish(contender, setting, topic, 1_000)
     yield* side.unsafe(archiveCopies(contender.archive ?? "", count))
     yield* side`CHECKPOINT`
   })
