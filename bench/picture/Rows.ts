@@ -48,6 +48,9 @@ const verdict = (row: Row): string => {
 const limit = ({ limit }: Row): string =>
   limit === undefined ? "" : `${limit.bound === "most" ? "≤" : "≥"} ${limit.ratio}`
 
+/** Nothing waited for a kill that came and went within a moment: that has no ratio to anything. */
+const shownRatio = (row: Row): string => (Number.isFinite(ratioOf(row).median) ? show(ratioOf(row), 2) : "–")
+
 /** The rows for a reader. */
 export const print = (rows: ReadonlyArray<Row>): string =>
   table(
@@ -57,7 +60,7 @@ export const print = (rows: ReadonlyArray<Row>): string =>
       value(spread(row.ours).median),
       row.peer,
       value(spread(row.theirs).median),
-      show(ratioOf(row), 2),
+      shownRatio(row),
       limit(row),
       verdict(row)
     ])
