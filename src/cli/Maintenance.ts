@@ -33,11 +33,11 @@ const lines = (report: Report, dryRun: boolean) =>
         })
         .join("\n")
 
-/** A round, and by what it went: the days that the service keeps, and those of the shell, by table, with the variable of each. */
+/** A round, and by what it went: the days that the service keeps, and those that variables of the shell name. */
 export interface Round {
   readonly report: Report
   readonly kept: ReadonlyArray<Retention.Noted>
-  readonly shell: Readonly<Record<string, readonly [variable: string, days: number]>>
+  readonly shell: ReadonlyArray<{ readonly table: string; readonly variable: string; readonly days: number }>
 }
 
 /** By what the round went. */
@@ -48,14 +48,14 @@ const basis = ({ kept }: Round) =>
 
 /** A line for each variable of the shell that says something else than the service. */
 const disregarded = ({ kept, shell }: Round) =>
-  kept.flatMap(({ by, days, table }) => {
-    const [variable, own] = shell[table] ?? ["", days]
-    return own === days
-      ? []
-      : [
-          `warning: ${variable} is ${own} in this shell, and does not count: the service keeps ${table} ${Retention.inWords(days)} (noted by ${by})`
-        ]
-  })
+  kept.flatMap(({ by, days, table }) =>
+    shell
+      .filter((own) => own.table === table && own.days !== days)
+      .map(
+        (own) =>
+          `warning: ${own.variable} is ${own.days} in this shell, and does not count: the service keeps ${table} ${Retention.inWords(days)} (noted by ${by})`
+      )
+  )
 
 /** The command, around what runs a round. Exit status 1 when something was due and could not be done now. */
 export const make = <E, R>(round: (options: { readonly dryRun: boolean }) => Effect.Effect<Round, E, R>) =>

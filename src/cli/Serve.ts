@@ -65,17 +65,17 @@ export const migrate = Command.make(
   })
 )
 
-/** The command. */
+/** The command. A variable that its shell does not have says nothing: its default is nobody's wish. */
 export const maintenance = Maintenance.make((options) =>
   Effect.flatMap(config, (loaded) =>
     Effect.map(Main.maintenance(loaded, options), (done) => ({
       ...done,
-      shell: {
-        event_log: ["OUTBOX_RETENTION_DAYS", loaded.outboxRetentionDays],
-        processed_events: ["INBOX_RETENTION_DAYS", loaded.inboxRetentionDays],
-        outbox_tasks: ["TASK_RETENTION_DAYS", loaded.taskRetentionDays],
-        idempotency_keys: ["IDEMPOTENCY_RETENTION_DAYS", loaded.idempotencyRetentionDays]
-      }
+      shell: [
+        { table: "event_log", variable: "OUTBOX_RETENTION_DAYS", days: loaded.outboxRetentionDays },
+        { table: "processed_events", variable: "INBOX_RETENTION_DAYS", days: loaded.inboxRetentionDays },
+        { table: "outbox_tasks", variable: "TASK_RETENTION_DAYS", days: loaded.taskRetentionDays },
+        { table: "idempotency_keys", variable: "IDEMPOTENCY_RETENTION_DAYS", days: loaded.idempotencyRetentionDays }
+      ].filter(({ variable }) => (process.env[variable] ?? "") !== "")
     }))
   )
 )
