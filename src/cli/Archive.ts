@@ -1,7 +1,7 @@
 /** `paid-once archive refill`: fills the archive from the topic, where retention has dropped events or it was off (docs/replay.md). */
 import { Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
-import { customerField } from "../application/erasure/Places.ts"
+import { erasable } from "../application/erasure/Places.ts"
 import * as Config from "../Config.ts"
 import { brokerOf, consumed, topicNames } from "../main/Names.ts"
 import { type NamedEvent, type Progress, Refill, type Refilled } from "../operations/refill/Refill.ts"
@@ -72,7 +72,7 @@ const refill = Command.make(
     const source = {
       topic,
       consumers: consumed.filter((one) => one.topic === topic).map(({ name }) => name),
-      erasable: customerField,
+      erasable,
       ...(Option.isNone(since) ? {} : { sinceSeconds: since.value })
     }
     const operator = dryRun ? undefined : operatorOf({ by, reason: Option.getOrElse(reason, () => "") })

@@ -154,7 +154,18 @@ it.live(
         yield* succeeds("customer", "erase", "--customer", customer, "--reason", "once more"),
         "until the date that the run told which erased his orders, if one did"
       )
+      // The archive loses the events, and the topic still has them with the id.
+      yield* sql`DELETE FROM event_log`
+      assert.match(
+        yield* succeeds("archive", "refill", "--since", "1d", "--reason", "a rebuild"),
+        /^Filled 3 events into the archive/
+      )
       assert.deepStrictEqual(yield* holding, staying.toSorted())
+      yield* succeeds("reconcile")
+      assert.match(
+        yield* succeeds("archive", "refill", "--dry-run"),
+        /3 events whose customer is erased in the archive/
+      )
       assert.notInclude(service.output(), customer)
     }).pipe(Effect.scoped, Effect.provide(Layer.provideMerge(Directory.layer, TestDatabase.layerPool))),
   240_000

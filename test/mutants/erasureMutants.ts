@@ -43,5 +43,21 @@ export const erasureMutants: ReadonlyArray<Mutant> = [
     find: "'{to}'",
     replace: "'{formerly}'",
     seenBy: { file: tests, test: "each order gets an id of its own" }
+  },
+  {
+    name: "refill-brings-the-customer-back",
+    breaks: "an erased customer's id is in the archive again, once it is filled from the topic",
+    file: "src/operations/refill/Refill.ts",
+    find: "erased.has(event.aggregateId) ?",
+    replace: "false ?",
+    seenBy: { file: "test/operations/Refill.test.ts", test: "what the archive has lost comes back without" }
+  },
+  {
+    name: "refill-overtakes-an-erasure",
+    breaks: "a refill beside an erasure puts the customer's id back behind it",
+    file: "src/application/erasure/Places.ts",
+    find: "ORDER BY id FOR KEY SHARE",
+    replace: "ORDER BY id",
+    seenBy: { file: tests, test: "a refill of the archive waits for an erasure" }
   }
 ]

@@ -24,7 +24,12 @@ const refillWith = (outboxDays: number) =>
 
 /** Fills the archive, with a retention of so many days. */
 const refill = (
-  options: { readonly days?: number; readonly dry?: boolean; readonly sinceSeconds?: number } = {},
+  options: {
+    readonly days?: number
+    readonly dry?: boolean
+    readonly sinceSeconds?: number
+    readonly erased?: ReadonlyArray<string>
+  } = {},
   tell: (progress: Progress) => Effect.Effect<void> = () => Effect.void
 ) =>
   Refill.use(({ run }) =>
@@ -32,7 +37,7 @@ const refill = (
       {
         topic,
         consumers: ["scribe"],
-        erasable: "customerId",
+        erasable: { field: "customerId", erasedOf: () => Effect.succeed(new Set(options.erased)) },
         ...(options.sinceSeconds === undefined ? {} : { sinceSeconds: options.sinceSeconds })
       },
       options.dry === true ? undefined : operator,
@@ -223,6 +228,30 @@ it.live("an event that an erasure has changed in the archive counts apart from o
       named.different.map(({ version }) => version),
       [2, 3]
     )
+  }).pipe(Effect.scoped, Effect.provide(world))
+)
+
+it.live("what the archive has lost comes back without what an erasure has taken", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { subscriber } = make()
+    const dataOf = (customer: string) => `{"customerId":${JSON.stringify(customer)},"note":"\\"customerId\\":\\"x\\""}`
+    const known = dataOf('ada "the first\\" $&')
+    for (const id of ["a", "b"]) {
+      yield* send([1, 2].map((version) => recordOf(id, version, { data: version === 1 ? known : "{}" })))
+      yield* apply(subscriber, id, versions(1, 2))
+    }
+    assert.deepInclude(yield* refill({ erased: ["a"] }), { filled: 4, erased: 0, different: 0 })
+    assert.deepStrictEqual(
+      yield* sql`SELECT aggregate_id AS id, data::text AS data FROM event_log ORDER BY aggregate_id, aggregate_version`,
+      [
+        { id: "a", data: dataOf("erased-a") },
+        { id: "a", data: "{}" },
+        { id: "b", data: known },
+        { id: "b", data: "{}" }
+      ]
+    )
+    assert.deepInclude(yield* refill({ erased: ["a"] }), { filled: 0, present: 3, erased: 1, different: 0 })
   }).pipe(Effect.scoped, Effect.provide(world))
 )
 

@@ -7,7 +7,8 @@
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { orderAggregate } from "../../domain/Events.ts"
-import type { CustomerId } from "../../domain/Ids.ts"
+import { type CustomerId, OrderId } from "../../domain/Ids.ts"
+import type { Erasable } from "../../operations/refill/Refill.ts"
 import { isoTime } from "../../platform/IsoTime.ts"
 import * as Retention from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
@@ -27,6 +28,27 @@ const fieldOf = (customerId: string) => `"${customerField}":${JSON.stringify(cus
 /** Whether the id is one that an erasure has given to an order. */
 export const isErased = (customerId: string): boolean =>
   /^erased-[\da-f]{8}-[\da-f]{4}-7[\da-f]{3}-[\da-f]{4}-[\da-f]{12}$/.test(customerId)
+
+/** The id of an order, as the topic has it. */
+const isOrderId = Schema.is(OrderId)
+const foundIds = Rows.all(Schema.Struct({ id: Schema.String }))
+
+/** What {@link erase} takes out of the archive, for a refill from the topic. It locks the orders against an erasure, which locks them `FOR UPDATE`. */
+export const erasable: Erasable = {
+  field: customerField,
+  erasedOf: Effect.fnUntraced(function* (events) {
+    const { sql } = yield* Transaction
+    const ids = events.flatMap(({ aggregateId, aggregateType }) =>
+      aggregateType === orderAggregate && isOrderId(aggregateId) ? [aggregateId] : []
+    )
+    // In the order in which an erasure locks them.
+    const orders = yield* foundIds(sql`
+      WITH locked AS MATERIALIZED (
+        SELECT id, customer_id FROM orders WHERE id = ANY(${ids}::uuid[]) ORDER BY id FOR KEY SHARE)
+      SELECT id::text AS id FROM locked WHERE customer_id = 'erased-' || id`)
+    return new Set(orders.map(({ id }) => id))
+  })
+}
 
 /** SQL: the same field of the order with this id, once it is erased. */
 const erasedField = (orderId: string) => `('"${customerField}":"erased-' || ${orderId} || '"')`

@@ -26,8 +26,17 @@ export interface Source {
   readonly consumers: ReadonlyArray<string>
   /** Only records that the topic got in the last so many seconds; all of them where it is absent. */
   readonly sinceSeconds?: number
-  /** A field of the events' data in whose place an erasure leaves `erased-` and the aggregate's id. */
-  readonly erasable?: string
+  readonly erasable?: Erasable
+}
+
+/** What an erasure takes out of events: the topic has it still, and the archive must not get it back. */
+export interface Erasable {
+  /** The field of the events' data in whose value's place an erasure leaves `erased-` and the aggregate's id. */
+  readonly field: string
+  /** The ids of those of the events' aggregates that an erasure has been at. It locks them all against one that begins meanwhile. */
+  readonly erasedOf: (
+    events: ReadonlyArray<Pick<TopicEvent, "aggregateType" | "aggregateId">>
+  ) => Effect.Effect<ReadonlySet<string>, SqlError.SqlError, Transaction>
 }
 
 /** The records of the topic, by what became of them. */
@@ -99,6 +108,15 @@ const eventOf = (topic: string, partition: number, record: ConsumedRecord): Topi
       }
 }
 
+/** The event as an erasure leaves it. The same expression as in `standingsOf`. */
+const erasedEvent = (event: TopicEvent, field: string): TopicEvent => ({
+  ...event,
+  data: event.data.replace(
+    new RegExp(`"${field}":"(?:[^"\\\\]|\\\\.)*"`),
+    () => `"${field}":"erased-${event.aggregateId}"`
+  )
+})
+
 export class Refill extends Context.Service<
   Refill,
   {
@@ -131,10 +149,18 @@ export class Refill extends Context.Service<
         const transact = <A>(effect: Effect.Effect<A, SqlError.SqlError, Transaction>) =>
           onDatabase(Transaction.run(effect))
 
-        /** Writes lost events into the partitions of their days. */
-        const fill = Effect.fnUntraced(function* (events: ReadonlyArray<TopicEvent>) {
+        /** Writes lost events into the partitions of their days, those of erased aggregates as the erasure would have left them. */
+        const fill = Effect.fnUntraced(function* (events: ReadonlyArray<TopicEvent>, erasable: Erasable | undefined) {
           yield* onDatabase(ArchiveRows.makeDays(events))
-          return yield* transact(ArchiveRows.insert(events))
+          return yield* transact(
+            Effect.gen(function* () {
+              if (erasable === undefined) return yield* ArchiveRows.insert(events)
+              const erased = yield* erasable.erasedOf(events)
+              return yield* ArchiveRows.insert(
+                events.map((event) => (erased.has(event.aggregateId) ? erasedEvent(event, erasable.field) : event))
+              )
+            })
+          )
         })
 
         const refill = Effect.fnUntraced(function* (
@@ -151,10 +177,10 @@ export class Refill extends Context.Service<
             const all = records.flatMap((record) => eventOf(topic, partition, record) ?? [])
             const events = all.filter(({ timestampMillis }) => timestampMillis >= floor)
             const standings =
-              events.length === 0 ? [] : yield* onDatabase(standingsOf(topic, consumers, events, erasable))
+              events.length === 0 ? [] : yield* onDatabase(standingsOf(topic, consumers, events, erasable?.field))
             const of = (standing: Standing) => events.filter((_, index) => standings[index] === standing)
             const lost = of("lost")
-            const filled = operator === undefined || lost.length === 0 ? lost.length : yield* fill(lost)
+            const filled = operator === undefined || lost.length === 0 ? lost.length : yield* fill(lost, erasable)
             for (const kind of ["unknown", "different"] as const) {
               const room = namedEvents - named[kind].length
               named[kind].push(

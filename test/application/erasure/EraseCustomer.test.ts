@@ -1,9 +1,12 @@
 /** Erasing a customer: what stops it, what it changes, and how it is audited. Orders, events and mails are made by the real use cases and consumers. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, type Scope } from "effect"
+import { Effect, Fiber, Latch, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { EraseCustomer, type Erasure } from "../../../src/application/erasure/EraseCustomer.ts"
+import { erasable } from "../../../src/application/erasure/Places.ts"
 import { CustomerId } from "../../../src/domain/Ids.ts"
+import { Transaction } from "../../../src/platform/Transaction.ts"
+import { untilBlocked } from "../../support/Counters.ts"
 import * as ManyOrders from "../../support/ManyOrders.ts"
 import { brokenIn, deliver, layer as books, look, paid } from "../reconciliation/Books.ts"
 import { cancel, pay, place, recover, refund } from "../World.ts"
@@ -252,5 +255,35 @@ test(
     assert.strictEqual((yield* audited).length, 1_000)
     const distinct = yield* sql`SELECT count(DISTINCT customer_id)::int4 AS count FROM orders`
     assert.deepStrictEqual(distinct, [{ count: 1_001 }])
+  })
+)
+
+test(
+  "a refill of the archive waits for an erasure that is under way, and knows whom it has erased",
+  Effect.gen(function* () {
+    const { orderId } = yield* paid
+    const other = yield* place
+    const erased = [orderId, other, "no order"].map((aggregateId) => ({ aggregateType: "Order", aggregateId }))
+    const asked = Transaction.run(erasable.erasedOf(erased))
+    assert.deepStrictEqual([...(yield* asked)], [])
+    const isHeld = yield* Latch.make(false)
+    const mayEnd = yield* Latch.make(false)
+    const erasing = yield* Effect.forkChild(
+      Transaction.run(
+        Effect.gen(function* () {
+          const { sql } = yield* Transaction
+          yield* sql`SELECT id FROM orders WHERE id = ${orderId}::uuid FOR UPDATE`
+          yield* isHeld.open
+          yield* mayEnd.await
+          yield* sql`UPDATE orders SET customer_id = 'erased-' || id WHERE id = ${orderId}::uuid`
+        })
+      )
+    )
+    yield* isHeld.await
+    const asking = yield* Effect.forkChild(asked)
+    yield* untilBlocked("the refill to wait")
+    yield* mayEnd.open
+    yield* Fiber.join(erasing)
+    assert.deepStrictEqual([...(yield* Fiber.join(asking))], [orderId])
   })
 )
