@@ -57,6 +57,11 @@ const run = Effect.fnUntraced(function* (
   name: DrillName,
   flags: { readonly json: boolean; readonly url: Option.Option<string>; readonly by: Option.Option<string> }
 ) {
+  const given = Option.getOrUndefined(flags.url)
+  if (given !== undefined && !(/^https?:\/\//.test(given) && URL.canParse(given))) {
+    yield* Console.error(`paid-once: --url is the address of the service, as http://127.0.0.1:3000, and not "${given}"`)
+    return yield* Effect.fail(new ExitStatus(2))
+  }
   const config = yield* Config.load
   yield* Ground.allowed(config)
   const { cashier, nameOf, operator } = yield* loaded

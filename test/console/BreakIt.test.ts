@@ -44,7 +44,7 @@ const demo = Effect.gen(function* () {
 const drillSeconds = 120
 
 /** The control is another origin. What a service that is killed does not answer is an error of the browser. */
-const allowed = /asks http:\/\/127\.0\.0\.1|ERR_|status of (401|404|50\d)/
+const allowed = /asks http:\/\/127\.0\.0\.1|ERR_|status of (401|404|409|50\d)/
 
 Browser.describe("the console of a demo that stays", () => {
   layer(Browser.Browser.layer, { excludeTestServices: true })((it) => {
@@ -88,6 +88,8 @@ Browser.describe("the console of a demo that stays", () => {
                 "the service to see it",
                 Effect.map(get("/admin/consumers"), (text) => text.includes("broker unavailable"))
               )
+              yield* page.click("button", "Run the drill poison")
+              yield* page.see("the broker is away: bring it back before a drill")
               yield* page.click("button", "Bring the broker back")
               yield* page.click("button", "Thaw dispatcher-1")
               yield* load("Home")

@@ -124,6 +124,7 @@ it.live(
         // An event that is sent uses the fault up.
         if (name === "lost-ack") yield* pausing("pause")
         const output = yield* killed(name, url!, name === "oversize" ? "Its attempts would take" : undefined)
+        if (name === "lost-ack") assert.include(output, "The topic orders is paused.")
         const pid = /as process (\d+)/.exec(output)?.[1]
         if (name === "zombie") assert.match(readFileSync(`/proc/${pid}/stat`, "utf8"), /\) T /)
         if (name === "oversize") yield* hopeless

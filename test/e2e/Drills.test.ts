@@ -168,6 +168,11 @@ it.live(
       yield* refuses("KAFKA_BROKERS names another one", { KAFKA_BROKERS: "127.0.0.1:1" })
       yield* refuses("DATABASE_URL is at db.example.com", { DATABASE_URL: "postgres://u@db.example.com/orders" })
       yield* refuses("nothing answers at http://127.0.0.1:1", {}, "http://127.0.0.1:1")
+      for (const wrong of ["nonsense", "", "127.0.0.1:3000"]) {
+        const { code, stderr } = yield* run("poison", "--url", wrong)
+        assert.strictEqual(code, 2, stderr)
+        assert.include(stderr, `--url is the address of the service, as http://127.0.0.1:3000, and not "${wrong}"`)
+      }
       assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM orders`, [])
       yield* isWhole
 

@@ -25,17 +25,19 @@ export const make = Effect.fnUntraced(function* (
       if (action !== "take-away" && action !== "bring-back")
         return unknown("action", action, ["take-away", "bring-back"])
       const wanted = action === "take-away"
+      const { isBroken } = Breakages.broker
       return Effect.gen(function* () {
-        if (wanted === isAway) return
-        yield* (wanted ? Breakages.broker.break : Breakages.broker.mend).pipe(
-          Effect.mapError(
-            ({ message }) => new Problem({ status: 503, detail: `the broker's tables are in use: ${message}` })
-          ),
-          Effect.provideContext(database)
-        )
+        // A drill in a shell mends what it finds broken.
+        const isDone = wanted === (yield* isBroken)
+        if (!isDone) yield* wanted ? Breakages.broker.break : Breakages.broker.mend
         isAway = wanted
-        yield* tell(wanted ? "The broker is taken away" : "The broker is back")
-      })
+        if (!isDone) yield* tell(wanted ? "The broker is taken away" : "The broker is back")
+      }).pipe(
+        Effect.mapError(
+          ({ message }) => new Problem({ status: 503, detail: `the broker's tables are in use: ${message}` })
+        ),
+        Effect.provideContext(database)
+      )
     }
   }
 })

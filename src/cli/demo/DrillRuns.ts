@@ -45,6 +45,8 @@ export const make = Effect.fnUntraced(function* (
   }
 
   return {
+    /** The drill that is running. */
+    running: () => running?.name,
     list: () => drillNames.map((name) => ({ name, shows: descriptions[name], isRunning: running?.name === name })),
     /** Begins the drill on the service at `url`. Refused while another one runs. */
     act: (name: string, url: string): Effect.Effect<void, Problem> =>

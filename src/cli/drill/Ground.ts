@@ -11,6 +11,7 @@ import { isLoopback } from "../../http/access/AllowedHosts.ts"
 import { ArmedFaults } from "../../operations/faults/ArmedFaults.ts"
 import type { Fault } from "../../platform/FaultInjection.ts"
 import type { Operator } from "../../platform/OperatorAudit.ts"
+import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import * as Breakages from "./Breakages.ts"
 import * as Leftovers from "./Leftovers.ts"
@@ -28,6 +29,7 @@ const decodeOrder = Schema.decodeUnknownEffect(Order)
 const decodeHealth = Schema.decodeUnknownEffect(Schema.Struct({ status: Schema.String }))
 const decodeTimeline = Schema.decodeUnknownEffect(TimelineView)
 const counted = Rows.one(Schema.Struct({ count: Schema.Int }))
+const pauses = Rows.all(Schema.Struct({ kind: Schema.String, name: Schema.String }))
 
 /** Why a drill may not break what this configuration names: it breaks the sandbox gateway, the embedded broker, and a database on this machine. */
 const reasonAgainst = (config: AppConfig): string | undefined => {
@@ -107,6 +109,17 @@ export const make = Effect.fnUntraced(function* (options: {
   if ((yield* faults.list).processes.length === 0)
     return yield* refuse(`this service takes no faults, and so is no service to break: stop it, and ${start}`)
 
+  const paused = yield* run(
+    Effect.flatMap(SqlClient.SqlClient, (sql) =>
+      pauses(sql`SELECT kind, name FROM operator_pauses ORDER BY kind, name`)
+    )
+  )
+  for (const { kind, name } of paused)
+    yield* teller.tell(
+      "sees",
+      `The ${kind} ${name} is paused. What the drill waits for may not come before it is resumed.`
+    )
+
   /** Breaks it until the returned effect mends it, or the scope closes. */
   const hurt = Effect.fnUntraced(function* (breakage: Breakages.Breakage) {
     let isWhole = false
@@ -183,7 +196,7 @@ export const make = Effect.fnUntraced(function* (options: {
     /** Waits until each of the order's events is published, and applied by all consumers but these. */
     applied: (id: string, events: number, ...but: ReadonlyArray<string>) =>
       teller.until(
-        `${events} events of the order ${id} to be applied`,
+        `${countOf(events, "event")} of the order ${id} to be applied`,
         Effect.map(
           timeline(id),
           (view) =>

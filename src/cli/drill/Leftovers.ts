@@ -33,7 +33,7 @@ const found = Effect.gen(function* () {
   return [...broken.map(({ what }) => what), ...(yield* faults).map(({ point }) => inWords(point))]
 })
 
-const hasLeft = "A drill that was killed has left this"
+const hasLeft = "A drill that was killed, or a person on the demo's page, has left this"
 
 /**
  * Mends all of it, as the database's owner that holds the lock, and then what waits of the drills' orders. Tells each thing as it comes right. Answers
