@@ -49,15 +49,19 @@ export class Timeline extends Context.Service<
         const end = cursor + timelinePage
         const applied = yield* appliedEvents.applied(names, orderId, events)
         const waiting = yield* appliedEvents.waiting(names, events)
-        const stateOf = (key: string): typeof ConsumerState.Type =>
-          applied.has(key) ? "applied" : (waiting.get(key) ?? "pending")
+        /** An event that was discarded at the outbox may have arrived by a send whose answer was lost. Otherwise nobody gets it. */
+        const stateOf = ({ delivery, eventId }: typeof PastEvent.Type, name: string): typeof ConsumerState.Type => {
+          const key = `${name} ${eventId}`
+          const undelivered = delivery.state === "discarded" ? "discarded" : "pending"
+          return applied.has(key) ? "applied" : (waiting.get(key) ?? undelivered)
+        }
         return {
           orderId,
           // Versions are contiguous, so the count shows whether an event is missing. There may be more: the order was read before.
           complete: events.length >= Math.min(version, end) - cursor,
           events: events.map((event) => ({
             ...event,
-            consumers: Object.fromEntries(names.map((name) => [name, stateOf(`${name} ${event.eventId}`)]))
+            consumers: Object.fromEntries(names.map((name) => [name, stateOf(event, name)]))
           })),
           nextCursor: version > end ? end : null
         }

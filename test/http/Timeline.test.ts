@@ -48,6 +48,8 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
         readonly buried?: "dead" | "discarded"
         readonly applied?: boolean
         readonly skipped?: boolean
+        /** At the outbox. */
+        readonly discarded?: boolean
       }) {
         const { json: order } = yield* send(`${url}/orders`, { body: newOrder })
         const headers = { "idempotency-key": `held-${order.id}` }
@@ -60,6 +62,11 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
         const [first, second] = (yield* read).map(({ eventId }) => eventId)
         if (given.applied === true) {
           yield* sql`INSERT INTO processed_events VALUES ('analytics', ${first!}::uuid, clock_now())`
+        }
+        if (given.discarded === true) {
+          yield* sql`
+            WITH moved AS (DELETE FROM outbox_events WHERE event_id = ${first!}::uuid RETURNING *)
+            INSERT INTO outbox_dead_letters SELECT moved.*, 'discarded', 10, 'refused', '[]', clock_now() FROM moved`
         }
         if (given.skipped === true) {
           yield* sql`
@@ -94,6 +101,9 @@ layer(Layer.provideMerge(Queue.layer, service), { excludeTestServices: true })("
       assert.deepStrictEqual(yield* held({ buried: "discarded" }), ["discarded", "pending"])
       assert.deepStrictEqual(yield* held({ skipped: true }), ["discarded", "pending"])
       assert.deepStrictEqual(yield* held({ skipped: true, applied: true }), ["applied", "pending"])
+      assert.deepStrictEqual(yield* held({ discarded: true }), ["discarded", "pending"])
+      // A send whose answer was lost.
+      assert.deepStrictEqual(yield* held({ discarded: true, applied: true }), ["applied", "pending"])
     })
   )
 
