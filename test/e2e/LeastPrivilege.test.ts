@@ -117,6 +117,11 @@ it.live(
         const done = yield* run(command, env)
         assert.strictEqual(done.code, 0, `${command.join(" ")}: ${done.stderr}`)
       }
+      // Events of an order whose customer is erased: they are filled in under its lock.
+      yield* SqlClient.SqlClient.use((sql) => sql`DELETE FROM event_log`).pipe(on(two.ownerUrl))
+      const refilled = yield* run(["archive", "refill", "--since", "1d", "--reason", "a test"], env)
+      assert.strictEqual(refilled.code, 0, refilled.stderr)
+      assert.match(refilled.stdout, /^Filled 3 events into the archive/)
       assert.notMatch(service.output(), /permission denied|must be owner/)
     }).pipe(Effect.scoped)
 )

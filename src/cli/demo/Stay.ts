@@ -37,16 +37,17 @@ export const stay = Effect.fnUntraced(function* ({ env, ownerUrl }: World) {
   const broker = yield* BrokerSwitch.make(ownerUrl, tell)
   const drills = yield* DrillRuns.make(env, tell)
   /** A drill takes the broker away, and mends what it finds broken: a person's breakage would spoil it, or be mended. */
-  const oneAtATime = (kind: string) => {
-    const running = drills.running()
-    const detail =
-      kind === "broker" && running !== undefined
-        ? `the drill ${running} is running: the broker is left to it`
-        : kind === "drills" && broker.isAway()
-          ? "the broker is away: bring it back before a drill"
-          : undefined
-    return detail === undefined ? Effect.void : Effect.fail(new Problem({ status: 409, detail }))
-  }
+  const oneAtATime = (kind: string) =>
+    Effect.suspend(() => {
+      const running = drills.running()
+      const detail =
+        kind === "broker" && running !== undefined
+          ? `the drill ${running} is running: the broker is left to it`
+          : kind === "drills" && broker.isAway()
+            ? "the broker is away: bring it back before a drill"
+            : undefined
+      return detail === undefined ? Effect.void : Effect.fail(new Problem({ status: 409, detail }))
+    })
   const originOf = () => {
     const url = children.consoleUrl()
     return url === undefined ? undefined : new URL(url).origin
