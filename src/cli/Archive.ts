@@ -10,8 +10,10 @@ import { ago, by, json, known, named, operatorOf, print, reason } from "./Operat
 import { ExitStatus } from "./Process.ts"
 import { tellingOf } from "./Telling.ts"
 
-const line = ({ filled, read, total }: Progress): string =>
-  `${countOf(read, "record")} of ${countOf(total, "record")}, ${countOf(filled, "event")} filled in.`
+const lineOf =
+  (dryRun: boolean) =>
+  ({ filled, read, total }: Progress): string =>
+    `${countOf(read, "record")} of ${countOf(total, "record")}, ${countOf(filled, "event")} ${dryRun ? "lacking" : "filled in"}.`
 
 const nameOf = ({ aggregateId, aggregateType, eventId, version }: NamedEvent): string =>
   `${aggregateType} ${aggregateId} version ${version} (${eventId})`
@@ -80,7 +82,7 @@ const refill = Command.make(
       run(
         source,
         operator,
-        tellingOf(json, ({ phase }) => phase, line)
+        tellingOf(json, ({ phase }) => phase, lineOf(dryRun))
       )
     ).pipe(
       Effect.provide(main.refill(config)),

@@ -123,7 +123,7 @@ export const refillBesideService = (name: string, target: () => Target) =>
           dry.stdout,
           new RegExp(`^The archive lacks ${lost} events of the \\d+ records of topic orders\\.\n`)
         )
-        assert.match(dry.stderr, /\n(\d+) records of \1 records, \d+ events filled in\.\n$/)
+        assert.match(dry.stderr, /\n(\d+) records of \1 records, \d+ events lacking\.\n$/)
         assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM event_log`, [])
 
         // Customers go on meanwhile.

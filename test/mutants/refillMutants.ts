@@ -15,6 +15,14 @@ export const refillMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: tests, test: named }
   },
   {
+    name: "refill-believes-the-archives-time",
+    breaks: "what reconcile says of an event's time is not borne out by the comparison that it names",
+    file: `${room}/Standings.ts`,
+    find: "AND date_trunc('milliseconds', l.occurred_at) = date_trunc('milliseconds', r.occurred_at) AS is_alike",
+    replace: "AS is_alike",
+    seenBy: { file: tests, test: named }
+  },
+  {
     name: "refill-calls-damage-erased",
     breaks: "a damaged event of the archive hides behind the erased ones",
     file: `${room}/Standings.ts`,

@@ -174,14 +174,15 @@ it.live("what is there stays, what is no lost event is left out, and what a pers
     const headless = { ...recordOf("lost", 2, { eventId: idOf("headless", 1) }), headers: {} }
     const other = recordOf("lost", 2, { eventId: "01a1fd40-0000-4000-8000-000000000001" })
     yield* send([{ key: "x", value: new TextEncoder().encode("{broken"), headers: {} }, headless, other])
-    // Other data under an id of the archive's, and other events under versions that are taken: in the archive, and in the topic.
+    // Other data, or another time, under an id of the archive's, and other events under versions that are taken: in the archive, and in the topic.
     yield* send([
       recordOf("kept", 1, { data: '{"amount":1}' }),
+      recordOf("kept", 3, { occurredAt: "2026-01-01T12:00:00.001Z" }),
       recordOf("kept", 2, { eventId: idOf("imposter", 2) }),
       recordOf("lost", 1, { eventId: idOf("imposter", 1) })
     ])
     const [before, right] = [yield* rows, yield* trails]
-    const expected = { ...counted, read: 17, filled: 2, present: 7, unknown: 2, foreign: 3, different: 3 }
+    const expected = { ...counted, read: 18, filled: 2, present: 7, unknown: 2, foreign: 3, different: 4 }
     const dry = yield* refill({ dry: true, days: 3 })
     assert.deepInclude(dry, { dryRun: true, ...expected })
     assert.deepStrictEqual([yield* rows, yield* sql`SELECT 1 AS one FROM operator_audit`], [before, []])
@@ -193,6 +194,7 @@ it.live("what is there stays, what is no lost event is left out, and what a pers
     assert.deepStrictEqual(named("unknown"), [`kept/4 ${idOf("kept", 4)}`, `ahead/1 ${idOf("ahead", 1)}`])
     assert.deepStrictEqual(named("different"), [
       `kept/1 ${idOf("kept", 1)}`,
+      `kept/3 ${idOf("kept", 3)}`,
       `kept/2 ${idOf("imposter", 2)}`,
       `lost/1 ${idOf("imposter", 1)}`
     ])

@@ -19,7 +19,7 @@ export interface TopicEvent extends StoredEvent {
  * - `present`: it is in the archive, or the outbox has it: in the queue, parked, or a dead letter.
  * - `unknown`: no consumer has applied its version. It is about to be applied, or the database is behind its topic (docs/restore.md).
  * - `erased`: the archive has it with another value of its erasable field, which an erasure has left there.
- * - `different`: the archive has other data under its id, or another event under its aggregate's version.
+ * - `different`: the archive has other data, or another time, under its id, or another event under its aggregate's version.
  */
 export type Standing = "lost" | "present" | "unknown" | "erased" | "different"
 
@@ -54,12 +54,15 @@ export const standingsOf = Effect.fnUntraced(function* (
       FROM unnest(${events.map(({ eventId }) => eventId)}::uuid[], ${events.map(({ aggregateId }) => laneOf(aggregateId))}::int2[],
                   ${events.map(({ eventType }) => eventType)}::text[], ${events.map(({ schemaVersion }) => schemaVersion)}::int4[],
                   ${events.map(({ aggregateType }) => aggregateType)}::text[], ${events.map(({ aggregateId }) => aggregateId)}::text[],
-                  ${events.map(({ aggregateVersion }) => aggregateVersion)}::int4[], ${events.map(({ data }) => data)}::text[])
-             WITH ORDINALITY AS r(id, lane, event_type, schema_version, type, aggregate, version, data, position)
+                  ${events.map(({ aggregateVersion }) => aggregateVersion)}::int4[], ${events.map(({ data }) => data)}::text[],
+                  ${events.map(({ occurredAt }) => occurredAt)}::text[]::timestamptz[])
+             WITH ORDINALITY AS r(id, lane, event_type, schema_version, type, aggregate, version, data, occurred_at, position)
       LEFT JOIN LATERAL (
         SELECT l.data::text AS data,
                l.topic = ${topic} AND l.event_type = r.event_type AND l.schema_version = r.schema_version
-                 AND l.aggregate_type = r.type AND l.aggregate_id = r.aggregate AND l.aggregate_version = r.version AS is_alike
+                 AND l.aggregate_type = r.type AND l.aggregate_id = r.aggregate AND l.aggregate_version = r.version
+                 -- An envelope has milliseconds.
+                 AND date_trunc('milliseconds', l.occurred_at) = date_trunc('milliseconds', r.occurred_at) AS is_alike
         FROM event_log AS l WHERE l.event_id = r.id) AS kept ON true
     )
     SELECT is_same AS "isSame", is_erased AS "isErased", is_in_outbox AS "isInOutbox", is_applied AS "isApplied",

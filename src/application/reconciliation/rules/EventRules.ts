@@ -102,7 +102,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'for ' || left(lines.items::text, 300), 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, and marked by its consumers')
                AS expected,
-             concat_ws(' ', ${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, 'for ' || left(e.data ->> 'lines', 300), 'of ' || (e.data ->> 'customerId'), 'by ' || (e.data ->> 'paymentId'), 'at',
+             concat_ws(' ', nullif(${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, ''), 'for ' || left(e.data ->> 'lines', 300), 'of ' || (e.data ->> 'customerId'), 'by ' || (e.data ->> 'paymentId'), 'at',
                        ${sql.literal(isoTime("e.occurred_at"))}, 'in', e.event_type, e.event_id) AS found
       FROM event_log AS e JOIN orders AS o ON o.id = ${sql.literal(uuidOf("e.aggregate_id"))}
       CROSS JOIN LATERAL (SELECT CASE e.event_type WHEN 'OrderPlaced' THEN e.data -> 'total' ELSE e.data -> 'amount' END AS money) AS told
