@@ -98,7 +98,15 @@ export const commandsMutants: ReadonlyArray<Mutant> = [
     name: "waiting-events-look-pending",
     breaks: "a customer's order shows nothing of an event that a consumer can't apply",
     file: "src/application/Timeline.ts",
-    find: '(waiting.get(key) ?? "pending")',
+    find: "(waiting.get(key) ?? undelivered)",
+    replace: "undelivered",
+    seenBy: { file: "test/http/Timeline.test.ts", test: "says what a consumer has made of an event" }
+  },
+  {
+    name: "discarded-events-look-pending",
+    breaks: "consumers seem to be behind for ever, by an event that nobody gets",
+    file: "src/application/Timeline.ts",
+    find: 'delivery.state === "discarded" ? "discarded" : "pending"',
     replace: '"pending"',
     seenBy: { file: "test/http/Timeline.test.ts", test: "says what a consumer has made of an event" }
   },
