@@ -9,6 +9,7 @@ import { BrokerReachability } from "./guards/BrokerReachability.ts"
 import { OutOfOrderVersions } from "./guards/OutOfOrderVersions.ts"
 import { PartitionPauses } from "./guards/PartitionPauses.ts"
 import * as SizeLimits from "./guards/SizeLimits.ts"
+import * as ArchiveNote from "./operations/ArchiveNote.ts"
 import * as CheckedTopics from "./operations/CheckedTopics.ts"
 import * as OutboxMetrics from "./operations/OutboxMetrics.ts"
 import * as PublishSpans from "./operations/PublishSpans.ts"
@@ -70,8 +71,13 @@ export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(PollRequests.layer)
 )
 
-/** The fibers that run beside the work on the lanes. */
-const besides = Layer.mergeAll(BrokerReachability.layer, LowWaterMarks.layerRaising, OutboxMetrics.layerSizes)
+/** What goes on beside the work on the lanes. */
+const besides = Layer.mergeAll(
+  ArchiveNote.layer,
+  BrokerReachability.layer,
+  LowWaterMarks.layerRaising,
+  OutboxMetrics.layerSizes
+)
 
 /** A dispatcher with these steps. */
 export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>

@@ -61,6 +61,21 @@ export const forget = Effect.fn("Retention.forget")(function* (
 })
 
 /**
+ * Notes whether this process writes the table's rows. While it does not, no row counts as kept. Once it does again, the rows of an hour later do
+ * ({@link keptSince}): in a deploy other processes may not write them yet.
+ */
+export const noteWriting = Effect.fn("Retention.noteWriting")(function* (table: KeptTable, isWriting: boolean) {
+  const sql = yield* SqlClient.SqlClient
+  yield* isWriting
+    ? sql`
+        UPDATE retention SET forgotten_before = clock_now()
+        WHERE table_name = ${table} AND forgotten_before = 'infinity'`
+    : sql`
+        INSERT INTO retention (table_name, forgotten_before) VALUES (${table}, 'infinity')
+        ON CONFLICT (table_name) DO UPDATE SET forgotten_before = 'infinity'`
+})
+
+/**
  * SQL: the time from which on an event's row in the table is still there, by the time in the event's id. A row is written after its event, whose
  * id may be a little ahead.
  *

@@ -1,6 +1,7 @@
 /** Health sees each loop that a role should run: a layer that is missing in `src/main.ts`, `src/main` or `src/Dispatching.ts` turns this red. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { type Role, roles } from "../../src/Roles.ts"
 import * as Main from "../../src/main.ts"
 import { consumerNames } from "../../src/main/Names.ts"
@@ -58,3 +59,19 @@ for (const some of [roles, ...roles.map((role) => [role])]) {
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layer))
   )
 }
+
+it.live(
+  "a dispatcher without the archive notes that no event need be there, and one with it that later ones have to be",
+  () =>
+    Effect.gen(function* () {
+      const config = yield* ServiceConfig.load
+      const notes = Effect.fnUntraced(function* (outboxArchive: boolean) {
+        const service = Main.service({ ...config, outboxArchive }, new Set(["dispatcher"]), { json: true })
+        const context = yield* Layer.build(service)
+        return yield* Context.get(context, SqlClient.SqlClient)`
+          SELECT forgotten_before = 'infinity' AS nothing FROM retention WHERE table_name = 'event_log'`
+      }, Effect.scoped)
+      assert.deepStrictEqual(yield* notes(false), [{ nothing: true }])
+      assert.deepStrictEqual(yield* notes(true), [{ nothing: false }])
+    }).pipe(Effect.provide(TestDatabase.layer))
+)

@@ -62,11 +62,19 @@ export const mainMutants: ReadonlyArray<Mutant> = [
     seenBy
   },
   {
+    name: "dispatcher-without-archive-note",
+    breaks: "each event from a time without the archive is a difference once it is on again",
+    file: "src/Dispatching.ts",
+    find: "  ArchiveNote.layer,\n",
+    replace: "",
+    seenBy: { file: seenBy.file, test: "a dispatcher without the archive notes" }
+  },
+  {
     name: "dispatcher-without-raising",
     breaks: "an old reader of the queue makes each fetch slower",
     file: "src/Dispatching.ts",
-    find: "BrokerReachability.layer, LowWaterMarks.layerRaising, OutboxMetrics",
-    replace: "BrokerReachability.layer, OutboxMetrics",
+    find: "  LowWaterMarks.layerRaising,\n",
+    replace: "",
     seenBy
   },
   {

@@ -172,6 +172,13 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     "logged.events < 1 ELSE"
   ),
   blind(
+    "event-unarchived",
+    "an event was deleted from the archive",
+    events,
+    "consumers)} AND NOT ${sql",
+    "consumers)} AND ${sql"
+  ),
+  blind(
     "status-unannounced",
     "an order is cancelled by hand, without an event",
     events,
@@ -438,6 +445,22 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     find: "AND c.version >= o.version)`",
     replace: "AND c.version > 0)`",
     seenBy: { file: underWay, test: "events that are queued" }
+  },
+  {
+    name: "names-a-lost-event-for-ever",
+    breaks: "an event that an operator has skipped, since it was lost, is named each night",
+    file: `${room}/${events}`,
+    find: ' AND NOT ${sql.literal(isPassedOver("p.consumer_name", "without"))}',
+    replace: "",
+    seenBy: { file: `${tests}/LostEvent.test.ts`, test: "the event of a declined payment is lost" }
+  },
+  {
+    name: "doubts-an-order-for-a-lost-copy",
+    breaks: "nothing of an order is repaired any more once the archive has lost one of its events",
+    file: `${room}/SqlRule.ts`,
+    find: "isManual(rule) && rule.isOfACopy !== true",
+    replace: "isManual(rule)",
+    seenBy: { file: differences, test: "the first event of an order was deleted from the archive" }
   },
   {
     name: "waits-for-no-parked-event",

@@ -72,6 +72,22 @@ export const retentionMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/e2e/Maintenance.test.ts", test: "maintenance run drops nothing that the service keeps" }
   },
   {
+    name: "archive-off-without-a-note",
+    breaks: "each event from a time without the archive is a difference once it is on again",
+    file: "src/platform/Retention.ts",
+    find: "ON CONFLICT (table_name) DO UPDATE SET forgotten_before = 'infinity'`",
+    replace: "ON CONFLICT (table_name) DO NOTHING`",
+    seenBy: { file: otherShell, test: "what was published while the archive was off" }
+  },
+  {
+    name: "archive-off-for-ever",
+    breaks: "after a time without the archive nobody looks for lost events any more",
+    file: "src/platform/Retention.ts",
+    find: "AND forgotten_before = 'infinity'`",
+    replace: "AND forgotten_before < 'infinity'`",
+    seenBy: { file: otherShell, test: "what was published while the archive was off" }
+  },
+  {
     name: "drops-under-a-snapshot",
     breaks: "a page's snapshot sees neither a dropped day nor the horizon that has moved: its events count as missing",
     file: "src/application/reconciliation/SqlRule.ts",

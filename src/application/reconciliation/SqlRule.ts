@@ -11,7 +11,7 @@ import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
 /** The rows that a statement looks at: those of a page, or some by their keys. */
 export type Scope = { readonly after: string; readonly until: string } | { readonly keys: ReadonlyArray<string> }
 
-type Sql = Statement.Constructor
+export type Sql = Statement.Constructor
 
 /** What the installation keeps. */
 export interface Kept {
@@ -31,6 +31,8 @@ export type SqlRule = RuleText & {
     | undefined
   /** Whether the rule needs the archive of published events. */
   readonly needsArchive?: boolean
+  /** Whether its differences say that a copy is lost, and of no row that it is wrong: repairs of the order need not wait. */
+  readonly isOfACopy?: boolean
 }
 
 const FoundRow = Schema.Struct({
@@ -67,6 +69,16 @@ export const isGivenUp = (consumer: string, key: string): string => `
               WHERE a.subject = 'inbox event' AND a.action = 'skip'
                 AND a.subject_id = ANY (ARRAY(SELECT '${consumer} ' || e.event_id FROM event_log AS e WHERE e.aggregate_id = ${key}::text))))`
 
+/** Whether the consumer's cursor has jumped over the version, by a gap that it has taken or by an operator's skip. `event` has `aggregate_id` and `version`. */
+export const isPassedOver = (consumer: string, event: string): string => `
+  (EXISTS (SELECT FROM consumer_gaps AS g
+           WHERE g.consumer_name = ${consumer} AND g.aggregate_id = ${event}.aggregate_id AND g.aggregate_type = 'Order'
+             AND g.after_version < ${event}.version AND g.until_version >= ${event}.version)
+   OR EXISTS (SELECT FROM operator_audit AS a
+              WHERE a.subject = 'inbox event' AND a.action = 'skip'
+                AND a.subject_id = ANY (ARRAY(SELECT ${consumer} || ' ' || s.event_id FROM event_log AS s WHERE s.aggregate_id = ${event}.aggregate_id))
+                AND (a.before ->> 'version')::int4 < ${event}.version AND (a.after ->> 'version')::int4 >= ${event}.version))`
+
 /**
  * Whether the consumer's cursor has passed an event, and nothing tells that it did so without the event's effect. Such an event is parked, skipped, or
  * given up at the inbox or the outbox. `event` is the alias of a row with `event_id`, `aggregate_id` and `version`.
@@ -77,13 +89,7 @@ export const isPassed = (consumer: string, event: string): string => `
    AND NOT EXISTS (SELECT FROM inbox_parked AS p WHERE p.consumer_name = ${consumer} AND p.event_id = ${event}.event_id::text)
    AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = ${event}.event_id::text)
    AND NOT EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = ${event}.event_id)
-   AND NOT EXISTS (SELECT FROM consumer_gaps AS g
-                   WHERE g.consumer_name = ${consumer} AND g.aggregate_id = ${event}.aggregate_id AND g.aggregate_type = 'Order'
-                     AND g.after_version < ${event}.version AND g.until_version >= ${event}.version)
-   AND NOT EXISTS (SELECT FROM operator_audit AS a
-                   WHERE a.subject = 'inbox event' AND a.action = 'skip'
-                     AND a.subject_id = ANY (ARRAY(SELECT ${consumer} || ' ' || s.event_id FROM event_log AS s WHERE s.aggregate_id = ${event}.aggregate_id))
-                     AND (a.before ->> 'version')::int4 < ${event}.version AND (a.after ->> 'version')::int4 >= ${event}.version))`
+   AND NOT ${isPassedOver(consumer, event)})`
 
 /**
  * Every row that a rule looks at is found by the key of its order. Postgres could hash a whole table instead, as long as it takes the tables for
@@ -182,7 +188,10 @@ export const walk = (
           const { sql } = yield* Transaction
           const [key, name, order] = [sql.literal(table.key), sql.literal(table.name), sql.literal(table.order)]
           const rows = yield* keyRows(sql`SELECT DISTINCT ${key}::text AS key FROM ${name} WHERE ${order} = ${orderId}`)
-          const found = yield* findIn({ keys: rows.map(({ key }) => key) }, usable.filter(isManual))
+          const found = yield* findIn(
+            { keys: rows.map(({ key }) => key) },
+            usable.filter((rule) => isManual(rule) && rule.isOfACopy !== true)
+          )
           return found.map(({ rule }) => rule)
         }).pipe(Effect.orDie)
       ),

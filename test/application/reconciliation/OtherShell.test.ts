@@ -1,13 +1,15 @@
 /** A command whose shell has other variables than the service: what the service has forgotten is no difference, and nothing is repaired for it. */
 import { assert } from "@effect/vitest"
-import { Deferred, Effect, Fiber } from "effect"
+import { Deferred, Effect, Fiber, Layer } from "effect"
 import { PgClient } from "@effect/sql-pg"
 import { SqlClient } from "effect/sql"
+import * as ArchiveNote from "../../../src/operations/ArchiveNote.ts"
 import * as Maintenance from "../../../src/operations/Maintenance.ts"
+import { QueueSettings } from "../../../src/outbox/Queue.ts"
 import * as Retention from "../../../src/platform/Retention.ts"
 import * as DatabaseClock from "../../support/DatabaseClock.ts"
 import { inSnapshot } from "../../../src/application/reconciliation/SqlRule.ts"
-import { agreeing, brokenIn, look, paid, repair, test } from "./Books.ts"
+import { agreeing, brokenIn, deliver, look, paid, repair, test } from "./Books.ts"
 
 /** The service keeps everything for a day or two. The reconciliation of these tests runs with the defaults: 3, 8 and 30 days. */
 const service = { outboxDays: 1, inboxDays: 2, taskDays: 2 }
@@ -101,5 +103,45 @@ test(
     yield* Deferred.succeed(seen, undefined)
     yield* Fiber.join(page)
     assert.includeMembers(drops(yield* upkeep), ["event_log dropped", "processed_events dropped"])
+  })
+)
+
+test(
+  "what was published while the archive was off is no difference once it is on again, and what the archive loses then is one",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* DatabaseClock.install
+    const starts = (archive: boolean) =>
+      Effect.scoped(
+        Layer.build(ArchiveNote.layer).pipe(
+          Effect.provideService(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive })
+        )
+      )
+    const withoutArchive = Effect.gen(function* () {
+      const order = yield* paid
+      yield* deliver
+      yield* sql`DELETE FROM event_log WHERE aggregate_id = ${order.orderId}`
+      return order
+    })
+    yield* Maintenance.noteKept
+    yield* starts(true)
+    yield* agreeing
+    const lost = yield* withoutArchive
+    assert.include(brokenIn(yield* look), { "event-unarchived": 2 })
+    yield* starts(false)
+    yield* withoutArchive
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+    // A deploy, in which other dispatchers publish without the archive for some time yet.
+    yield* starts(true)
+    yield* withoutArchive
+    yield* starts(true)
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+    yield* DatabaseClock.advance("2 hours")
+    const later = yield* withoutArchive
+    assert.deepStrictEqual(
+      (yield* look).items.map(({ orderId, rule }) => [orderId, rule]),
+      [1, 2].map(() => [later.orderId, "event-unarchived"])
+    )
+    assert.notStrictEqual(later.orderId, lost.orderId)
   })
 )

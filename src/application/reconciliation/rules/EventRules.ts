@@ -1,16 +1,52 @@
 /** Orders ↔ their events: in the queue, parked, dead, or in the archive. */
+import type { Statement } from "effect/sql"
 import type { Books } from "../Books.ts"
 import { skewInterval } from "../../../platform/Ids.ts"
 import { isoTime } from "../../../platform/IsoTime.ts"
 import { keptSince } from "../../../platform/Retention.ts"
 import { moneyText } from "../MoneyText.ts"
-import { type SqlRule, within } from "../SqlRule.ts"
+import { isPassedOver, type Scope, type Sql, type SqlRule, within } from "../SqlRule.ts"
 
 const books = "orders ↔ events"
 
 /** A uuid in an aggregate's id, or NULL: any text may stand there. */
 export const uuidOf = (column: string) =>
   `CASE WHEN ${column} ~ '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$' THEN ${column}::uuid END`
+
+/**
+ * Opens a statement with the versions of the orders in the scope that have no event: `without`. The archive forgets after its retention. An order
+ * that has changed since then has its last event there, and one that was made since then has all of them.
+ */
+const withoutEvent = (sql: Sql, scope: Scope): Statement.Fragment => sql`
+      WITH looked AS MATERIALIZED (
+        SELECT o.id, o.id::text AS aggregate, o.version, o.created_at > horizon.at AS whole
+        FROM orders AS o,
+             (SELECT ${sql.literal(keptSince("event_log"))} AS at) AS horizon
+        WHERE ${within(sql, "o.id", scope)} AND o.updated_at > horizon.at),
+      short AS MATERIALIZED (
+        SELECT looked.* FROM looked
+        LEFT JOIN LATERAL (SELECT count(DISTINCT e.aggregate_version) AS events, max(e.aggregate_version) AS last FROM event_log AS e
+                           WHERE e.aggregate_id = looked.aggregate AND e.aggregate_type = 'Order') AS logged ON true
+        WHERE CASE WHEN whole THEN logged.events < looked.version ELSE coalesce(logged.last, 0) < looked.version END),
+      known AS MATERIALIZED (
+        SELECT aggregate_id AS aggregate, aggregate_version AS version FROM event_log
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_events
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_parked
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
+        UNION SELECT aggregate_id, aggregate_version FROM outbox_dead_letters
+        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'),
+      without AS (
+        SELECT short.id, short.aggregate AS aggregate_id, v AS version
+        FROM short, generate_series(CASE WHEN whole THEN 1 ELSE short.version END, short.version) AS v
+        WHERE NOT EXISTS (SELECT FROM known WHERE known.aggregate = short.aggregate AND known.version = v))`
+
+/** The cursors of the consumers that have passed the version of a row of `without`: the alias is `p`. */
+const passed = (sql: Sql, consumers: ReadonlyArray<string>): Statement.Fragment => sql`
+      SELECT FROM consumer_cursors AS p
+      WHERE p.consumer_name = ANY (${[...consumers]}::text[])
+        AND p.aggregate_id = without.aggregate_id AND p.aggregate_type = 'Order' AND p.version >= without.version`
 
 /** Of the orders: the alias is `o`. */
 export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRule> => [
@@ -36,35 +72,29 @@ export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRu
     means: "no consumer hears of the change: no ledger entry, no revenue, no mail",
     repair: "the event is appended again with its version, where it is the order's last one",
     needsArchive: true,
-    // The archive forgets after its retention. A version that a consumer has passed was delivered, whatever the archive has.
+    // A version that a consumer has passed was delivered, whatever the archive has.
     find: (sql, scope, { consumers }) => sql`
-      WITH looked AS MATERIALIZED (
-        SELECT o.id, o.id::text AS aggregate, o.version, o.created_at > horizon.at AS whole
-        FROM orders AS o,
-             (SELECT ${sql.literal(keptSince("event_log"))} AS at) AS horizon
-        WHERE ${within(sql, "o.id", scope)} AND o.updated_at > horizon.at),
-      short AS MATERIALIZED (
-        SELECT looked.* FROM looked
-        LEFT JOIN LATERAL (SELECT count(DISTINCT e.aggregate_version) AS events, max(e.aggregate_version) AS last FROM event_log AS e
-                           WHERE e.aggregate_id = looked.aggregate AND e.aggregate_type = 'Order') AS logged ON true
-        WHERE CASE WHEN whole THEN logged.events < looked.version ELSE coalesce(logged.last, 0) < looked.version END),
-      known AS MATERIALIZED (
-        SELECT aggregate_id AS aggregate, aggregate_version AS version FROM event_log
-        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
-        UNION SELECT aggregate_id, aggregate_version FROM outbox_events
-        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
-        UNION SELECT aggregate_id, aggregate_version FROM outbox_parked
-        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order'
-        UNION SELECT aggregate_id, aggregate_version FROM outbox_dead_letters
-        WHERE aggregate_id = ANY (ARRAY(SELECT aggregate FROM short)) AND aggregate_type = 'Order')
-      SELECT short.id::text AS key, short.id || ' ' || v AS id, short.id::text AS "orderId", NULL::text AS "paymentId",
-             'an event of version ' || v AS expected, 'no such event, and no consumer that has had it' AS found
-      FROM short, generate_series(CASE WHEN whole THEN 1 ELSE short.version END, short.version) AS v
-      WHERE NOT EXISTS (SELECT FROM known WHERE known.aggregate = short.aggregate AND known.version = v)
-        AND NOT EXISTS (SELECT FROM consumer_cursors AS c
-                        WHERE c.consumer_name = ANY (${[...consumers]}::text[])
-                          AND c.aggregate_id = short.aggregate AND c.aggregate_type = 'Order' AND c.version >= v)`,
+      ${withoutEvent(sql, scope)}
+      SELECT id::text AS key, id || ' ' || version AS id, id::text AS "orderId", NULL::text AS "paymentId",
+             'an event of version ' || version AS expected, 'no such event, and no consumer that has had it' AS found
+      FROM without WHERE NOT EXISTS (${passed(sql, consumers)})`,
     mend: ({ id, orderId }) => appendLast(orderId!, Number(id.split(" ")[1]))
+  },
+  {
+    name: "event-unarchived",
+    books,
+    means: "timelines, replays and rebuilds lack the event, and so does a repair that needs it",
+    repair: undefined,
+    byHand: "paid-once archive refill takes the event from the topic, if it is still there: docs/replay.md",
+    isOfACopy: true,
+    needsArchive: true,
+    // All consumers jump over the version of a lost event, and of one that a roll-forward leaves out.
+    find: (sql, scope, { consumers }) => sql`
+      ${withoutEvent(sql, scope)}
+      SELECT id::text AS key, id || ' ' || version AS id, id::text AS "orderId", NULL::text AS "paymentId",
+             'the event of version ' || version || ' in the archive' AS expected, 'a consumer that has had it, and no such event' AS found
+      FROM without
+      WHERE EXISTS (${passed(sql, consumers)} AND NOT ${sql.literal(isPassedOver("p.consumer_name", "without"))})`
   },
   {
     name: "status-unannounced",

@@ -11,12 +11,13 @@ export const billingCases: ReadonlyArray<Case> = [
     by: "use case"
   },
   {
-    of: "an entry of a refund was deleted from the ledger, and the archive has dropped its event",
+    of: "an entry of a refund was deleted from the ledger, and its event from the archive",
     rule: "billing-entry-missing",
+    also: ["event-unarchived"],
     broken: ({ refunded }, sql) =>
       Effect.gen(function* () {
         yield* sql`DELETE FROM billing_ledger WHERE order_id = ${refunded.orderId}::uuid AND debit_account = 'refunds'`
-        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${refunded.orderId}`
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${refunded.orderId} AND event_type = 'OrderRefunded'`
         yield* sql`UPDATE revenue_daily SET amount_minor = amount_minor + 100`
       }),
     by: "person"

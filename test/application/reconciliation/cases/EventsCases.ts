@@ -2,6 +2,7 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Subscribed from "../../../support/Subscribed.ts"
+import { brokenIn, look } from "../Books.ts"
 import type { Case } from "./Case.ts"
 
 export const eventsCases: ReadonlyArray<Case> = [
@@ -36,6 +37,29 @@ export const eventsCases: ReadonlyArray<Case> = [
           FROM event_log WHERE aggregate_id = ${pending} AND aggregate_version = 1`
       }),
     by: "person"
+  },
+  {
+    of: "an event was deleted from the archive",
+    rule: "event-unarchived",
+    broken: ({ paid }, sql) =>
+      sql`DELETE FROM event_log WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
+    of: "the first event of an order was deleted from the archive, and its mail's task is gone",
+    rule: "event-unarchived",
+    also: ["mail-missing"],
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPlaced'`
+        yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+      }),
+    by: "person",
+    // A lost copy puts no row in doubt.
+    afterwards: () =>
+      Effect.gen(function* () {
+        assert.deepStrictEqual(brokenIn(yield* look), { "event-unarchived": 1 })
+      })
   },
   {
     of: "an order is cancelled by hand, without an event",

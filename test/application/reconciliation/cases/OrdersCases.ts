@@ -237,7 +237,7 @@ export const ordersCases: ReadonlyArray<Case> = [
   {
     of: "the row of an archived event is gone, and its entry, too",
     rule: "revenue-differs",
-    also: ["billing-entry-missing"],
+    also: ["billing-entry-missing", "event-unarchived"],
     broken: ({ paid }, sql) =>
       Effect.gen(function* () {
         yield* sql`DELETE FROM event_log WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
