@@ -71,7 +71,7 @@ export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(PollRequests.layer)
 )
 
-/** What goes on beside the work on the lanes. */
+/** The layers beside the work on the lanes. */
 const besides = Layer.mergeAll(
   ArchiveNote.layer,
   BrokerReachability.layer,

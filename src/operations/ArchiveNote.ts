@@ -1,4 +1,4 @@
-/** Notes at the dispatcher's start whether it archives what it publishes. What an archive that was off has never got is no difference. */
+/** Notes at the dispatcher's start whether it archives events. Those that it does not archive are no differences afterwards. */
 import { Effect, Layer } from "effect"
 import type { SqlClient } from "effect/sql"
 import { QueueSettings } from "../outbox/Queue.ts"
