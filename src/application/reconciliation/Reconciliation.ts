@@ -6,6 +6,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Layer, Semaphore, Struct } from "effect"
+import { SqlError } from "effect/sql"
 import { Cursors } from "../../inbox/Cursors.ts"
 import { Inbox } from "../../inbox/Inbox.ts"
 import { QueueSettings } from "../../outbox/Queue.ts"
@@ -46,6 +47,9 @@ export const ReconciliationSettings = Context.Reference<{
 
 /** Differences of a rule that a run keeps, looks at again and repairs: some hundred kilobytes. Further ones are counted. */
 export const keptLimit = 1_000
+
+/** Enough of an error for a person to see which field it is about. */
+const reasonCharacters = 200
 
 /** The differences of one walk: bounded lists, and counts. */
 class Findings {
@@ -141,6 +145,16 @@ export class Reconciliation extends Context.Service<
         RevenueWalk.make(database, kept, graceMillis)
       ]
 
+      /** A row that was changed by hand may be one that no use case can read. It stops its own repair, and no other. */
+      const unreadable = (one: Found, defect: unknown) => {
+        if (SqlError.isSqlError(defect)) return Effect.die(defect)
+        const what = (defect instanceof Error ? defect.message : String(defect)).slice(0, reasonCharacters)
+        return Effect.as(
+          Effect.logError(`reconciliation: the repair of ${nameOf(one)} failed: ${what}`),
+          manual(`its rows can't be read, and nothing was changed; look at them with psql: ${what}`)
+        )
+      }
+
       const mend = (walk: Walk, one: Found, operator: Operator, broken: ReadonlySet<string>) => {
         const sources = walk.waitsFor?.filter((name) => broken.has(name)) ?? []
         if (sources.length > 0)
@@ -150,6 +164,7 @@ export class Reconciliation extends Context.Service<
           ? Effect.succeed(manual(rule?.byHand ?? ""))
           : trustIn(walks, one).pipe(
               Effect.flatMap((trust) => walk.mend(one, operator, trust)),
+              Effect.catchDefect((defect) => unreadable(one, defect)),
               // Without the gateway nobody can confirm the order's payments, so nothing is built on them.
               Effect.catch(({ message }) => Effect.succeed(manual(message)))
             )

@@ -203,7 +203,7 @@ export const walk = (
         lock: lockOrder(found.orderId),
         isThere: Effect.map(findIn({ keys: [found.key] }, [rule]), (now) => now.some(({ id }) => id === found.id)),
         trust,
-        act: mend(found, operator)
+        act: Effect.suspend(() => mend(found, operator))
       })
     }
   }

@@ -173,3 +173,21 @@ test(
     assert.deepStrictEqual(yield* facts, before)
   })
 )
+
+test(
+  "the row of a payment has an id that no use case reads: its repair says so, and the others go on",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { paid: other, pending } = yield* agreeing
+    yield* sql`
+      INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+      SELECT gen_random_uuid(), id, 'charging', 'pm_ok', total_amount_minor, currency, clock_now() - interval '1 day', clock_now(), clock_now()
+      FROM orders WHERE id = ${pending}::uuid`
+    yield* sql`DELETE FROM billing_ledger WHERE order_id = ${other.orderId}::uuid`
+    const { items } = yield* repair
+    const outcomeOf = (rule: string) => items.find((one) => one.rule === rule)?.repair
+    assert.deepStrictEqual(outcomeOf("billing-entry-missing"), { outcome: "repaired", why: null })
+    assert.strictEqual(outcomeOf("recovery-missing")?.outcome, "manual")
+    assert.match(outcomeOf("recovery-missing")?.why ?? "", /^its rows can't be read, and nothing was changed/)
+  })
+)

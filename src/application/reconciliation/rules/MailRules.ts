@@ -38,7 +38,9 @@ export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> =
       FROM billing_ledger AS l
       JOIN orders AS o ON o.id = l.order_id
       JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
-      CROSS JOIN LATERAL (SELECT CASE l.debit_account WHEN 'gateway' THEN 'receipt' ELSE 'refund-notice' END AS kind,
+      -- The accounts of an entry may be the ones that are wrong: the event tells before them.
+      CROSS JOIN LATERAL (SELECT CASE WHEN coalesce((SELECT e.event_type = 'OrderPaid' FROM event_log AS e WHERE e.event_id = l.event_id),
+                                                    l.debit_account = 'gateway') THEN 'receipt' ELSE 'refund-notice' END AS kind,
                                  ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} AS amount,
                                  -- An erasure names customer and address alike. The host is a setting, and may have changed.
                                  ${sql.literal(nameOfSql("o.customer_id"))} AS name) AS wanted

@@ -29,6 +29,14 @@ export const billingCases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "an entry has its accounts the other way round, and its mail is right",
+    rule: "billing-entry-differs",
+    also: ["billing-entry-missing", "billing-entry-unfounded"],
+    broken: ({ paid }, sql) =>
+      sql`UPDATE billing_ledger SET debit_account = credit_account, credit_account = debit_account WHERE order_id = ${paid.orderId}::uuid`,
+    by: "person"
+  },
+  {
     of: "an entry credits another account",
     rule: "billing-entry-differs",
     broken: ({ paid }, sql) =>

@@ -106,6 +106,22 @@ export const eventsCases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of an archived event has no data any more",
+    rule: "event-differs",
+    broken: ({ paid }, sql) =>
+      sql`UPDATE event_log SET data = '{}' WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
+    of: "the row of an archived event has an amount that is no number",
+    rule: "event-differs",
+    broken: ({ paid }, sql) =>
+      sql`
+        UPDATE event_log SET data = jsonb_set(data::jsonb, '{amount,amountMinor}', '"much"')::json
+        WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
     of: "the row of an archived event names another customer, and its mail's task is gone",
     rule: "event-differs",
     also: ["mail-missing"],
