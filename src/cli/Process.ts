@@ -4,6 +4,7 @@
  */
 import { Cause, Console, Effect, Exit, type Fiber, Option, Runtime } from "effect"
 import * as Grace from "../platform/Grace.ts"
+import { innermost } from "../platform/Innermost.ts"
 import * as EarlySignals from "./EarlySignals.ts"
 
 /** The exit status of a command: 0 success, 1 problems found, 2 wrong usage. An interrupted command has EarlySignals'. */
@@ -81,7 +82,10 @@ const report = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
   if (Option.isSome(failure)) {
     const error = failure.value
     if (error instanceof ExitStatus) return Effect.void
-    return Console.error(`paid-once: ${error instanceof Error ? error.message : String(error)}`)
+    if (!(error instanceof Error)) return Console.error(`paid-once: ${String(error)}`)
+    // Of a statement Effect says that it failed, and the innermost cause says why. By its tag: `--help` loads no database.
+    const isOfDatabase = "_tag" in error && error._tag === "SqlError"
+    return Console.error(`paid-once: ${isOfDatabase ? `the database says: ${innermost(error)}` : error.message}`)
   }
   return Console.error(`paid-once: ${Cause.pretty(cause)}`)
 }

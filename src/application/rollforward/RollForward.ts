@@ -58,6 +58,21 @@ const decisionSize = 100
  * an order's events are known only then. It may be repeated: what was written or decided is known then.
  */
 export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator, tell }: Options) {
+  const record = (after: object) =>
+    operator === "dry run"
+      ? Effect.void
+      : Transaction.run(
+          OperatorAudit.record({
+            ...operator,
+            action: "roll forward",
+            subject: "topic",
+            subjectId: ordersTopic,
+            before: {},
+            after: { ...after }
+          })
+        )
+  // Of one that is killed the audit has the beginning.
+  yield* record({ status: "begun" })
   let [read, applied, forgotten] = [0, 0, 0]
   /** Orders that are behind: their versions as far as this slice has come, or this dry run, and its events. */
   const behind = new Map<string, { version: number; readonly events: Set<string> }>()
@@ -136,16 +151,7 @@ export const run = Effect.fn("RollForward.run")(function* ({ consumers, operator
   for (const some of Array.chunksOf(orders, decisionSize)) {
     yield* Transaction.run(LeftOut.decide(some, consumers, operator))
   }
-  yield* Transaction.run(
-    OperatorAudit.record({
-      ...operator,
-      action: "roll forward",
-      subject: "topic",
-      subjectId: ordersTopic,
-      before: {},
-      after: { ...result }
-    })
-  )
+  yield* record({ status: "ended", ...result })
   return result
 })
 

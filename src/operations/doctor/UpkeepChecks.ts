@@ -3,7 +3,7 @@ import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Retention from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
-import { type Check, notChecked, told } from "./Check.ts"
+import { type Check, notChecked, psql, told } from "./Check.ts"
 
 const group = "upkeep"
 
@@ -27,6 +27,18 @@ const maintenance = {
   command: "npm run paid-once -- maintenance run"
 }
 
+const powerlessOwners = Rows.all(
+  Schema.Struct({ owner: Schema.String, schema: Schema.String, database: Schema.String })
+)
+
+/** The owner of the function that makes days, where it may make no table. A restored database has the owner of whoever made it. */
+const powerless = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  powerlessOwners(sql`
+    SELECT quote_ident(pg_get_userbyid(proowner)) AS owner, quote_ident(current_schema()) AS schema, quote_ident(current_database()) AS database
+    FROM pg_proc WHERE oid = 'make_daily_partition(text, date, integer)'::regprocedure
+      AND NOT has_schema_privilege(proowner, current_schema(), 'CREATE')`)
+)
+
 const partitions: Check<SqlClient.SqlClient> = {
   group,
   name: "daily-partitions",
@@ -43,36 +55,43 @@ const partitions: Check<SqlClient.SqlClient> = {
                     FROM time_partitions(t.name) WHERE NOT is_default) AS d`)
     return told(
       rows.map(({ aheadDays, table }) => `${table} is made ${(aheadDays ?? 0).toFixed(0)} days ahead`).join(", "),
-      rows.flatMap(({ aheadDays, hasStrays, oldestDays, table }) => {
-        // Nothing goes where no process of the service has noted it.
-        const kept = noted.get(table)?.days ?? 0
-        return [
-          ...((aheadDays ?? -1) < leastAheadDays
-            ? [
-                {
-                  ...maintenance,
-                  problem: `upkeep does not run: the partitions of ${table} end ${aheadDays === null ? "nowhere" : `in ${aheadDays.toFixed(1)} days`}, and four days are made ahead`
-                }
-              ]
-            : []),
-          ...(kept > 0 && oldestDays !== null && oldestDays > kept + graceDays
-            ? [
-                {
-                  ...maintenance,
-                  problem: `old days stay: ${table} has one that ended ${oldestDays.toFixed(0)} days ago, and they are kept for ${kept}`
-                }
-              ]
-            : []),
-          ...(hasStrays
-            ? [
-                {
-                  ...maintenance,
-                  problem: `rows of ${table} are in its default partition: no partition of their day was there when they came`
-                }
-              ]
-            : [])
-        ]
-      })
+      [
+        ...(yield* powerless).map(({ database, owner, schema }) => ({
+          problem: `no day can be made, and no migration runs: ${owner}, who owns the tables, may make none in the schema ${schema}`,
+          fix: "Make it the owner of the database, as docs/hardening.md does; who restores a database names its owner: docs/restore.md",
+          command: psql(`ALTER DATABASE ${database} OWNER TO ${owner}`)
+        })),
+        ...rows.flatMap(({ aheadDays, hasStrays, oldestDays, table }) => {
+          // Nothing goes where no process of the service has noted it.
+          const kept = noted.get(table)?.days ?? 0
+          return [
+            ...((aheadDays ?? -1) < leastAheadDays
+              ? [
+                  {
+                    ...maintenance,
+                    problem: `upkeep does not run: the partitions of ${table} end ${aheadDays === null ? "nowhere" : `in ${aheadDays.toFixed(1)} days`}, and four days are made ahead`
+                  }
+                ]
+              : []),
+            ...(kept > 0 && oldestDays !== null && oldestDays > kept + graceDays
+              ? [
+                  {
+                    ...maintenance,
+                    problem: `old days stay: ${table} has one that ended ${oldestDays.toFixed(0)} days ago, and they are kept for ${kept}`
+                  }
+                ]
+              : []),
+            ...(hasStrays
+              ? [
+                  {
+                    ...maintenance,
+                    problem: `rows of ${table} are in its default partition: no partition of their day was there when they came`
+                  }
+                ]
+              : [])
+          ]
+        })
+      ]
     )
   })
 }

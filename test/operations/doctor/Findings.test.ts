@@ -215,6 +215,13 @@ const cases: ReadonlyArray<Case> = [
     command: /maintenance run$/
   },
   {
+    title: "daily-partitions: the owner of a restored schema may make nothing in it",
+    fault: ["ALTER FUNCTION make_daily_partition(text, date, integer) OWNER TO pg_monitor"],
+    problem:
+      /^no day can be made, and no migration runs: pg_monitor, who owns the tables, may make none in the schema public/,
+    command: /ALTER DATABASE \S+ OWNER TO pg_monitor/
+  },
+  {
     title: "daily-partitions: old days stay",
     // The days that the service keeps, and not those of the doctor's shell.
     given: [kept("processed_events", 9)],
