@@ -7,6 +7,7 @@ import { PrometheusMetrics } from "effect/observability"
 import * as Path from "node:path"
 import * as BehindGateway from "../application/doctor/BehindGateway.ts"
 import * as BehindTopic from "../application/doctor/BehindTopic.ts"
+import * as BooksCheck from "../application/doctor/BooksCheck.ts"
 import * as MailCheck from "../application/doctor/MailCheck.ts"
 import * as MoneyChecks from "../application/doctor/MoneyChecks.ts"
 import { GatewayLedger } from "../application/GatewayLedger.ts"
@@ -20,6 +21,7 @@ import * as Leftovers from "../cli/drill/Leftovers.ts"
 import { commandSettings } from "../CommandSettings.ts"
 import type { AppConfig } from "../Config.ts"
 import * as ConstraintChecks from "../operations/doctor/ConstraintChecks.ts"
+import * as FunctionChecks from "../operations/doctor/FunctionChecks.ts"
 import * as DatabaseChecks from "../operations/doctor/DatabaseChecks.ts"
 import { type Check, psql, runAll, throughPsql } from "../operations/doctor/Check.ts"
 import { Doctor } from "../operations/doctor/Doctor.ts"
@@ -131,8 +133,10 @@ const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray
   IndexChecks.check(sets),
   ConstraintChecks.check(sets),
   TableChecks.check(sets),
+  FunctionChecks.check(sets),
   ...VacuumChecks.checks,
   ...UpkeepChecks.checks,
+  BooksCheck.check,
   ...PlanChecks.checks(taskTypeNames),
   ...FlowChecks.checks,
   ...TaskChecks.checks({ types: taskTypeNames, withSideEffects: [emailType.name, paymentRecover.name] }),

@@ -32,6 +32,30 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "tables: a column may be NULL" }
   },
   {
+    name: "doctor-takes-any-function",
+    breaks: "a payment gets no time any more, and nobody hears of it",
+    file: `${room}/FunctionChecks.ts`,
+    find: "md5(concat_ws(' ', p.prosrc, p.prosecdef,",
+    replace: "md5(concat_ws(' ', p.prosecdef,",
+    seenBy: { file: findings, test: "functions: a trigger's function does nothing" }
+  },
+  {
+    name: "doctor-takes-old-books",
+    breaks: "the books are not compared any more, and nobody hears of it",
+    file: "src/application/doctor/BooksCheck.ts",
+    find: "sinceDays <= staleDays",
+    replace: "sinceDays <= 99 * staleDays",
+    seenBy: { file: findings, test: "books-compared: no night for three days" }
+  },
+  {
+    name: "doctor-takes-any-owner",
+    breaks: "a restored database makes no day and no migration, and nobody hears of it",
+    file: `${room}/UpkeepChecks.ts`,
+    find: "AND NOT has_schema_privilege(",
+    replace: "AND NULL = has_schema_privilege(",
+    seenBy: { file: findings, test: "daily-partitions: the owner of a restored schema" }
+  },
+  {
     name: "doctor-takes-sleeping-triggers",
     breaks: "foreign keys are switched off, and nobody hears of it",
     file: `${room}/TableChecks.ts`,

@@ -207,6 +207,29 @@ const cases: ReadonlyArray<Case> = [
     command: /SELECT pg_terminate_backend\(\d+\)/
   },
   {
+    title: "functions: a trigger's function does nothing any more",
+    fault: [
+      "CREATE OR REPLACE FUNCTION stamp_payment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
+    ],
+    problem: /^the function stamp_payment\(\) is another one: /,
+    command: /^grep -l 'FUNCTION stamp_payment' migrations/
+  },
+  {
+    title: "functions: one is gone",
+    fault: ["ALTER FUNCTION uuid_v7_floor_at(timestamptz) RENAME TO another_name"],
+    problem: /^the function uuid_v7_floor_at\(moment timestamp with time zone\) is missing: /,
+    command: /^grep -l 'FUNCTION uuid_v7_floor_at' migrations/
+  },
+  {
+    title: "books-compared: no night for three days",
+    given: [
+      "INSERT INTO reconciliation_runs (run_id, started_at, finished_at, actor, differences, report) SELECT gen_random_uuid(), clock_now() - age, clock_now() - age, 'a night', 0, '{}' FROM unnest('{5 days,1 day}'::interval[]) AS age"
+    ],
+    fault: ["DELETE FROM reconciliation_runs WHERE finished_at > clock_now() - interval '2 days'"],
+    problem: /^the books were last compared 5 days ago: a difference raises no alert/,
+    command: /reconcile$/
+  },
+  {
     title: "daily-partitions: no day is made ahead",
     fault: [
       "DO $$ DECLARE child regclass; BEGIN FOR child IN SELECT p.child FROM time_partitions('event_log') AS p WHERE p.to_time > clock_now() + interval '25 hours' LOOP EXECUTE 'DROP TABLE ' || child; END LOOP; END $$"

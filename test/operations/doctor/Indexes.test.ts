@@ -1,9 +1,10 @@
-/** `indexes.txt`, `constraints.txt` and `tables.txt` beside each set of migrations: what the doctor expects. `npm test -- test/operations/doctor/Indexes.test.ts -u` writes them. */
+/** `indexes.txt`, `constraints.txt`, `tables.txt` and `functions.txt` beside each set of migrations: what the doctor expects. `npm test -- test/operations/doctor/Indexes.test.ts -u` writes them. */
 import { assert, expect, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import * as Path from "node:path"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import * as ConstraintChecks from "../../../src/operations/doctor/ConstraintChecks.ts"
+import * as FunctionChecks from "../../../src/operations/doctor/FunctionChecks.ts"
 import * as IndexChecks from "../../../src/operations/doctor/IndexChecks.ts"
 import * as TableChecks from "../../../src/operations/doctor/TableChecks.ts"
 import * as Database from "../../../src/postgres/Database.ts"
@@ -41,6 +42,10 @@ it.live("constraints.txt has all constraints that the migrations make", () =>
 
 it.live("tables.txt has all triggers, defaults, storage parameters and columns that are NOT NULL", () =>
   holds("tables.txt", TableChecks.found)
+)
+
+it.live("functions.txt has a digest of each function that the migrations make", () =>
+  holds("functions.txt", FunctionChecks.found)
 )
 
 it.live("indexes.txt has the definitions of all indexes that the migrations make", () =>
