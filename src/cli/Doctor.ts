@@ -38,7 +38,7 @@ const ownTarget = ({ host, port }: AppConfig): HttpTarget | undefined =>
         authorization: undefined
       }
 
-const scrapeOf = ({ adminToken }: AppConfig, target: HttpTarget) =>
+const scrapeOf = ({ adminToken }: AppConfig, target: HttpTarget, wasNamed: boolean) =>
   Effect.gen(function* () {
     const client = yield* HttpClient.HttpClient
     const response = yield* client.execute(
@@ -53,7 +53,8 @@ const scrapeOf = ({ adminToken }: AppConfig, target: HttpTarget) =>
     const text = yield* BoundedBody.textOf(response, maxScrapeBytes)
     if (response.status !== 200) {
       return yield* new ScrapeFailed({
-        reason: `${target.url}/metrics answered ${response.status}${response.status === 401 ? ": set ADMIN_TOKEN to an operator's token" : ""}`
+        reason: `${target.url}/metrics answered ${response.status}${response.status === 401 ? ": set ADMIN_TOKEN to an operator's token" : ""}`,
+        wasNamed
       })
     }
     return text
@@ -63,7 +64,8 @@ const scrapeOf = ({ adminToken }: AppConfig, target: HttpTarget) =>
       error instanceof ScrapeFailed
         ? error
         : new ScrapeFailed({
-            reason: `no process of the service answers at ${target.url}: ${innermost(error)}; name one with --url`
+            reason: `no process of the service answers at ${target.url}: ${innermost(error)}${wasNamed ? "" : "; name one with --url"}`,
+            wasNamed
           })
     ),
     Effect.provide(NodeHttpClient.layerUndici)
@@ -74,9 +76,14 @@ const scrape = (config: AppConfig, urls: ReadonlyArray<HttpTarget>) => {
   const own = ownTarget(config)
   const targets = urls.length > 0 ? urls : own === undefined ? [] : [own]
   return targets.length === 0
-    ? Effect.fail(new ScrapeFailed({ reason: "the address of a running process is not known: name one with --url" }))
+    ? Effect.fail(
+        new ScrapeFailed({
+          reason: "the address of a running process is not known: name one with --url",
+          wasNamed: false
+        })
+      )
     : Effect.map(
-        Effect.forEach(targets, (target) => scrapeOf(config, target)),
+        Effect.forEach(targets, (target) => scrapeOf(config, target, urls.length > 0)),
         (texts) => texts.join("\n")
       )
 }

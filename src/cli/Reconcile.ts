@@ -65,7 +65,11 @@ const lines = ({ compared, differences, items, notCompared, repaired, rules }: R
   ...groupsOf(items, new Map(rules.map((rule) => [rule.rule, rule]))),
   ...rules.flatMap((rule) => restOf(items, rule)),
   "",
-  differences === 0 ? "All books agree." : `${countOf(differences, "difference")}.`
+  differences === 0
+    ? notCompared.length === 0
+      ? "All books agree."
+      : "The books that were compared agree."
+    : `${countOf(differences, "difference")}.`
 ]
 
 /** The command. */

@@ -40,6 +40,14 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "functions: a trigger's function does nothing" }
   },
   {
+    name: "doctor-takes-silence",
+    breaks: "a process that was named with --url is gone, and the doctor finds nothing",
+    file: `${room}/MetricChecks.ts`,
+    find: "      wasNamed\n",
+    replace: "      wasNamed && false\n",
+    seenBy: { file: surroundings, test: "metrics that a process does not have" }
+  },
+  {
     name: "doctor-takes-old-books",
     breaks: "the books are not compared any more, and nobody hears of it",
     file: "src/application/doctor/BooksCheck.ts",

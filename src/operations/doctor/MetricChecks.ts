@@ -7,7 +7,11 @@ import { type Check, notChecked, told } from "./Check.ts"
 /** The running service's metrics as text, or a sentence about why they can't be had. */
 export type Scrape = Effect.Effect<string, ScrapeFailed>
 
-export class ScrapeFailed extends Schema.TaggedError<ScrapeFailed>()("ScrapeFailed", { reason: Schema.String }) {
+export class ScrapeFailed extends Schema.TaggedError<ScrapeFailed>()("ScrapeFailed", {
+  reason: Schema.String,
+  /** Somebody has named this process: then it has to answer. Otherwise there may be none. */
+  wasNamed: Schema.Boolean
+}) {
   override get message() {
     return this.reason
   }
@@ -43,7 +47,12 @@ const series = (scrape: Scrape): Check => ({
   group,
   name: "metrics",
   run: Effect.match(scrape, {
-    onFailure: ({ reason }) => notChecked(reason),
+    onFailure: ({ reason, wasNamed }) =>
+      wasNamed
+        ? told("", [
+            { problem: reason, fix: "Start it, or name the address where it listens (PORT, HOST)", command: null }
+          ])
+        : notChecked(reason),
     onSuccess: (text) => {
       const names = namesIn(text)
       const lacking = asked

@@ -8,7 +8,7 @@ import type { Scrape } from "../../../src/operations/doctor/MetricChecks.ts"
 import { ScrapeFailed } from "../../../src/operations/doctor/MetricChecks.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
 
-const unknown: Scrape = Effect.fail(new ScrapeFailed({ reason: "no process runs" }))
+const unknown: Scrape = Effect.fail(new ScrapeFailed({ reason: "no process runs", wasNamed: false }))
 
 /** All that the doctor finds with these variables. */
 export const examine = (env: Readonly<Record<string, string>> = {}, scrape: Scrape = unknown) =>

@@ -3,6 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { ScrapeFailed } from "../../../src/operations/doctor/MetricChecks.ts"
 import { DatabaseSettings } from "../../../src/platform/DatabaseSettings.ts"
 import { apply } from "../../../src/postgres/Migrations.ts"
 import * as Database from "../../../src/postgres/Database.ts"
@@ -225,5 +226,7 @@ it.live("metrics that a process does not have, and alerts over them", () =>
       [unknown.of("metrics").outcome, unknown.of("alerts").told],
       ["not checked", "no process runs"]
     )
+    const silent = yield* examine({}, Effect.fail(new ScrapeFailed({ reason: "nobody answers", wasNamed: true })))
+    assert.strictEqual(problemsOf(silent.of("metrics")), "nobody answers")
   }).pipe(Effect.provide(TestDatabase.layerPool))
 )

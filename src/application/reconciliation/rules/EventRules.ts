@@ -123,7 +123,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       "the archive tells another amount, customer, payment, time, change or other goods than the order: what is booked from it would be wrong",
     repair: undefined,
     byHand:
-      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql: docs/operations.md",
+      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql, or write its lost marks again where the topic has it alike: docs/operations.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error. An event of another type than it was
     // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id; or
