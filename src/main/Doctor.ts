@@ -185,7 +185,7 @@ const unreachable = (reason: string): Check => ({
     findings: [
       {
         problem: `the database can't be reached, so nothing else was looked at: ${reason}`,
-        fix: "Bring Postgres up, or mend DATABASE_URL",
+        fix: "Bring Postgres up, or mend DATABASE_URL; where tables and functions are missing, make them by paid-once migrate",
         command: psql("SELECT 1")
       }
     ]
