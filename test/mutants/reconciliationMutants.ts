@@ -447,6 +447,30 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: underWay, test: "events that are queued" }
   },
   {
+    name: "stops-at-a-row-that-nobody-reads",
+    breaks: "a payment's row with a wrong id keeps every other difference from being repaired",
+    file: `${room}/Reconciliation.ts`,
+    find: "Effect.catchDefect((defect) => unreadable(one, defect)),",
+    replace: "",
+    seenBy: { file: twoDamages, test: "the row of a payment has an id that no use case reads" }
+  },
+  {
+    name: "reads-any-amount",
+    breaks: "an archived event without an amount keeps the whole reconciliation from telling anything",
+    file: `${room}/RevenueOfDay.ts`,
+    find: "AND ${sql.literal(tellsAmount)}\n      UNION ALL",
+    replace: "\n      UNION ALL",
+    seenBy: { file: differences, test: "the row of an archived event has no data any more" }
+  },
+  {
+    name: "judges-the-mail-by-a-wrong-entry",
+    breaks: "of a swapped entry the right mail is said to be wrong, and a person changes it",
+    file: `${room}/rules/MailRules.ts`,
+    find: "SELECT e.event_type = 'OrderPaid' FROM event_log AS e WHERE e.event_id = l.event_id",
+    replace: "SELECT NULL::boolean",
+    seenBy: { file: differences, test: "an entry has its accounts the other way round" }
+  },
+  {
     name: "names-a-lost-event-for-ever",
     breaks: "an event that an operator has skipped, since it was lost, is named each night",
     file: `${room}/${events}`,

@@ -127,6 +127,18 @@ it.live(
       )
       assert.deepStrictEqual(yield* problems, [])
       assert.deepStrictEqual(yield* rolled, { ...nothing, read: 803 })
+      const audited = yield* sql<{ readonly status: string; readonly applied: number | null }>`
+        SELECT after ->> 'status' AS status, (after ->> 'applied')::int4 AS applied FROM operator_audit
+        WHERE action = 'roll forward' ORDER BY audit_id`
+      assert.deepStrictEqual(
+        audited.map(({ applied, status }) => [status, applied]),
+        [
+          ["begun", null],
+          ["ended", 801],
+          ["begun", null],
+          ["ended", 0]
+        ]
+      )
     }).pipe(Effect.provide(world))
 )
 
