@@ -92,6 +92,10 @@ it.live(
       )
       assert.notInclude(refused.stdout, "--repair:")
 
+      yield* sql`UPDATE billing_ledger SET amount_minor = 2_500`
+      const mended = yield* run("--repair", "--reason", "a test")
+      assert.strictEqual(mended.code, 0, mended.stdout)
+
       const { url } = yield* GatewayServer
       yield* sendElsewhere(`${url}/behaviour`, { method: "PUT", body: { mode: "down" } })
       const away = yield* run()
@@ -100,6 +104,7 @@ it.live(
         away.stdout,
         /Not compared: the gateway's ledger can't be read: it answered 503: gateway-charge-unknown, /
       )
+      assert.match(away.stdout, /\n\nThe books that were compared agree\.\n$/)
     }).pipe(Effect.scoped, Effect.provide(world)),
   90_000
 )

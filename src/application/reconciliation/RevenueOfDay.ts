@@ -3,14 +3,11 @@
  * ledger keeps amount and time. Which ones analytics has applied, its marks tell, and its cursors: a mark may be forgotten, or deleted.
  */
 import { Effect, Schema } from "effect"
-import type { Statement } from "effect/sql"
 import { skewInterval } from "../../platform/Ids.ts"
 import { keptSince } from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
-import { isPassed } from "./SqlRule.ts"
-
-type Sql = Statement.Constructor
+import { isPassed, type Sql } from "./SqlRule.ts"
 
 /** The revenue of a day in a currency. */
 export interface Revenue {
@@ -36,7 +33,7 @@ const inHour = (sql: Sql, day: string, hour: number, table: string) => sql`
 const tellsAmount = `
   (data -> 'amount' ->> 'currency' ~ '^[A-Z]{3}$' AND data -> 'amount' ->> 'amountMinor' ~ '^[0-9]{1,18}$')`
 
-/** The amount that an event of archive or queue adds. */
+/** The amount that an event of archive or queue adds. Its own CASE: Postgres may cast a row before it has left it out. */
 const movement = `
   data -> 'amount' ->> 'currency' AS currency,
   CASE WHEN ${tellsAmount} THEN CASE event_type WHEN 'OrderPaid' THEN 1 ELSE -1 END * (data -> 'amount' ->> 'amountMinor')::numeric END AS amount`
