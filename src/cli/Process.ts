@@ -67,8 +67,25 @@ export const runMain = (program: Effect.Effect<unknown, unknown>): void => {
       if (first !== undefined && Exit.isFailure(exit) && Cause.hasInterruptsOnly(exit.cause)) EarlySignals.leave(first)
       teardown(exit, (code) => process.exit(code))
     })
-  })(Effect.tapCause(program, report), { disableErrorReporting: true, teardown })
+  })(thenPrinted(Effect.tapCause(program, report)), { disableErrorReporting: true, teardown })
 }
+
+/** Until this stream's reader has taken what was written, or has gone. */
+const taken = (stream: NodeJS.WriteStream) =>
+  Effect.callback<void>((resume) => {
+    const done = () => resume(Effect.void)
+    if (stream.writableLength === 0) return done()
+    stream.once("error", done)
+    stream.write("", done)
+  })
+
+/** `process.exit` drops what a pipe has not taken, and it takes 64 KiB at once: of a longer result `--json | jq` would see the beginning. A signal ends the wait. */
+const thenPrinted = Effect.fnUntraced(function* (program: Effect.Effect<unknown, unknown>) {
+  const exit = yield* Effect.exit(program)
+  yield* taken(process.stdout)
+  yield* taken(process.stderr)
+  return yield* exit
+})
 
 const teardown: Runtime.Teardown = (exit, onExit) => {
   if (Exit.isSuccess(exit)) return onExit(0)

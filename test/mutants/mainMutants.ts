@@ -78,6 +78,14 @@ export const mainMutants: ReadonlyArray<Mutant> = [
     seenBy
   },
   {
+    name: "leaves-with-a-full-pipe",
+    breaks: "of a long result `--json | jq` reads the first 64 KiB",
+    file: "src/cli/Process.ts",
+    find: "  yield* taken(process.stdout)\n",
+    replace: "",
+    seenBy: { file: "test/cli/Process.test.ts", test: "a reader gets all" }
+  },
+  {
     name: "interrupted-is-success",
     breaks: "roll-forward is interrupted, and the service starts behind its topic",
     file: "src/cli/Process.ts",

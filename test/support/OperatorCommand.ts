@@ -21,6 +21,9 @@ export const environmentWith = (variables: Readonly<Record<string, string>>) =>
     return { DATABASE_URL: Redacted.value(url), DATA_DIRECTORY: path, PORT: "0", LOG_LEVEL: "Error", ...variables }
   })
 
+/** More than any test prints. Node's own bound is 1 MiB. */
+const maxOutputBytes = 32 * 1_048_576
+
 /** Runs `paid-once <name> <args>` to its end, for `timeoutMillis` at most. */
 export const commandOf =
   <R>(name: string, environment: Effect.Effect<Readonly<Record<string, string>>, never, R>, timeoutMillis = 50_000) =>
@@ -30,7 +33,11 @@ export const commandOf =
         const child = execFile(
           process.execPath,
           [Path.join(root, "src/paid-once.ts"), name, ...args],
-          { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: timeoutMillis },
+          {
+            env: { PATH: process.env["PATH"], ...plantedEnv(), ...env },
+            timeout: timeoutMillis,
+            maxBuffer: maxOutputBytes
+          },
           (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
         )
         return Effect.sync(() => void child.kill("SIGKILL"))
