@@ -61,7 +61,16 @@ export const migrated = (
     Layer.catch((error) =>
       Layer.effect(
         Migrated,
-        Effect.fail(SqlError.isSqlError(error) ? new DatabaseUnusable({ variable, reason: innermost(error) }) : error)
+        Effect.fail(
+          SqlError.isSqlError(error)
+            ? new DatabaseUnusable({ variable, reason: innermost(error) })
+            : error._tag === "SchemaForbidden"
+              ? new DatabaseUnusable({
+                  variable,
+                  reason: `its role may not make the schema (${error.refusal}): the database and its tables have to be its own (docs/hardening.md, Roles and TLS)`
+                })
+              : error
+        )
       )
     )
   )

@@ -10,6 +10,7 @@ import { Array, Context, Effect, Layer, Order, Schema } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { readdir, readFile } from "node:fs/promises"
 import * as Path from "node:path"
+import { innermost } from "../platform/Innermost.ts"
 import * as Rows from "../platform/Rows.ts"
 
 /** A folder of `NNNN_name.sql` files with a history table of its own, so that the mechanism can be lifted out alone. */
@@ -46,11 +47,13 @@ export class SchemaTooOld extends Schema.TaggedError<SchemaTooOld>()("SchemaTooO
 
 /** The role may not read or change the schema, which is not up to date. Nothing was changed. */
 export class SchemaForbidden extends Schema.TaggedError<SchemaForbidden>()("SchemaForbidden", {
-  table: Schema.String
+  table: Schema.String,
+  /** What Postgres says. */
+  refusal: Schema.String
 }) {
   override get message() {
     return (
-      `the schema is not up to date (${this.table}), and this role may not change it: ` +
+      `the schema is not up to date (${this.table}), and this role may not change it (${this.refusal}): ` +
       "run paid-once migrate with DATABASE_OWNER_URL, the URL of the role that owns the tables"
     )
   }
@@ -111,7 +114,7 @@ export const forbidden =
       effect,
       (error): error is E & SqlError.SqlError =>
         SqlError.isSqlError(error) && error.reason._tag === "AuthorizationError",
-      () => Effect.fail(new SchemaForbidden({ table }))
+      (error) => Effect.fail(new SchemaForbidden({ table, refusal: innermost(error) }))
     )
 
 /** Whether every file of the set was applied. */

@@ -216,7 +216,7 @@ it.live("with the service's URL alone a start finds the schema as it has to be, 
     const early = yield* Effect.flip(start({ serviceUrl: two.serviceUrl }))
     assert.strictEqual(
       (early as Error).message,
-      "the schema is not up to date (migrations_mechanism), and this role may not change it: " +
+      "the schema is not up to date (migrations_mechanism), and this role may not change it (permission denied for schema public): " +
         "run paid-once migrate with DATABASE_OWNER_URL, the URL of the role that owns the tables"
     )
     yield* start(two)
@@ -262,6 +262,11 @@ it.live("a superuser, a service with the owner's rights, and tables of somebody 
       new RegExp(
         `^DATABASE_OWNER_URL: the tables belong to \\S+, and this role is ${another.owner}: a superuser has to hand them over`
       )
+    )
+    const restored = yield* Effect.flip(start({ serviceUrl: two.serviceUrl, ownerUrl: (yield* make).serviceUrl }))
+    assert.match(
+      (restored as Error).message,
+      /^DATABASE_OWNER_URL: its role may not make the schema \(permission denied for schema public\): .*hardening\.md/
     )
     const away = new URL(Redacted.value(another.ownerUrl))
     away.password = "wrong"
