@@ -1,15 +1,19 @@
 /** `paid-once reconcile [--repair]`: compares all books, and repairs what the use cases can repair. */
-import { Console, Effect, Option } from "effect"
+import { Console, Effect, Option, Schema } from "effect"
 import { Command, Flag } from "effect/cli"
 import { Reconciliation } from "../application/reconciliation/Reconciliation.ts"
-import type {
-  ReconciliationReport,
-  ReportedDifference,
-  RuleCount
+import {
+  listedLimit,
+  type ReconciliationReport,
+  type ReportedDifference,
+  type RuleCount
 } from "../application/reconciliation/ReconciliationRuns.ts"
 import { countOf, numberOf } from "../platform/Plural.ts"
 import { by, json, onGateway, operatorOf, print, reason } from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
+
+/** Some five megabytes of each rule, in a heap of 1.5 GB. */
+const maximumListed = 10_000
 
 /** The repair of the difference, its outcome, or the way by hand. */
 const mendedBy = ({ repair }: ReportedDifference, rule: RuleCount): readonly [string, string] => {
@@ -55,7 +59,7 @@ const restOf = (items: ReadonlyArray<ReportedDifference>, { count, rule }: RuleC
   const left = items.filter(
     (item) => item.rule === rule && (item.repair === null || item.repair.outcome === "manual")
   ).length
-  return count > left ? ["", `${numberOf(count - left)} more of ${rule}.`] : []
+  return count > left ? ["", `${numberOf(count - left)} more of ${rule}: --limit lists more.`] : []
 }
 
 const lines = ({ compared, differences, items, notCompared, repaired, rules }: ReconciliationReport) => [
@@ -82,9 +86,14 @@ export const reconcile = Command.make(
       Flag.withDefault(false)
     ),
     reason: Flag.optional(reason),
+    limit: Flag.Int("limit").pipe(
+      Flag.withDescription("how many differences of each rule are listed at most"),
+      Flag.withSchema(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: maximumListed }))),
+      Flag.withDefault(listedLimit)
+    ),
     by
   },
-  Effect.fnUntraced(function* ({ by, json, reason, repair }) {
+  Effect.fnUntraced(function* ({ by, json, limit, reason, repair }) {
     if (repair && Option.isNone(reason)) {
       yield* Console.error("paid-once: --repair needs --reason: the audit keeps it")
       return yield* Effect.fail(new ExitStatus(2))
@@ -96,7 +105,7 @@ export const reconcile = Command.make(
     const operator = operatorOf({ by, reason: Option.getOrElse(reason, () => "") })
     const report = yield* onGateway(
       Reconciliation.use(({ run }) =>
-        run({ actor: operator.actor, repair: repair ? { reason: operator.reason } : undefined })
+        run({ actor: operator.actor, repair: repair ? { reason: operator.reason } : undefined, listed: limit })
       )
     )
     yield* print(json, report, () => lines(report))

@@ -15,6 +15,7 @@ import { settings } from "../Settings.ts"
 import { useCases } from "./Commands.ts"
 import { consumerNames } from "./Names.ts"
 import { foundDatabase } from "./Storage.ts"
+import * as TopicHistory from "./TopicHistory.ts"
 import { gatewaySettings } from "./UseCases.ts"
 
 export { nameOf } from "./Storage.ts"
@@ -25,7 +26,10 @@ const sandboxIsThere = (config: AppConfig) =>
 
 /** Settles payments, reconciles the books, and asks the gateway: that of GATEWAY_URL, or the books of the sandbox, which are in the database. */
 export const cashier = (config: AppConfig) =>
-  Layer.merge(SettlePayment.layer, Layer.provide(Reconciliation.layer, ReconciliationRuns.layer)).pipe(
+  Layer.merge(
+    SettlePayment.layer,
+    Layer.provide(Reconciliation.layer, Layer.merge(ReconciliationRuns.layer, TopicHistory.layer(config)))
+  ).pipe(
     Layer.provide(Layer.merge(useCases, Layer.succeed(Subscribers, { names: consumerNames }))),
     Layer.provide(Layer.merge(Gateway.layerHttp, GatewayLedger.layerHttp)),
     Layer.provide(Layer.merge(gatewaySettings(config), NodeHttpClient.layerUndici)),

@@ -43,8 +43,9 @@ import { innermost } from "../platform/Innermost.ts"
 import * as ReservedPool from "../postgres/ReservedPool.ts"
 import { TaskClaim } from "../tasks/TaskClaim.ts"
 import { operatorOn } from "./Commands.ts"
-import { consumerNames, taskTypeNames, topicNames } from "./Names.ts"
+import { taskTypeNames, topicNames } from "./Names.ts"
 import { embeddedDirectory, root, sets } from "./Storage.ts"
+import * as TopicHistory from "./TopicHistory.ts"
 
 /**
  * The bounds of the doctor's sessions. They can't write, they wait for no lock that others hold, and a statement that takes seconds is one that loads the
@@ -92,7 +93,7 @@ const ledgerOf = ({ gatewayKeyRetentionMillis, gatewayTimeoutMillis, gatewayUrl 
         Layer.provide(NodeHttpClient.layerUndici)
       )
 
-/** Reads the topic where the database seems to be behind it. A topic that is in the database can't tell, and the gateway is asked. */
+/** The topic tells, or, where it is in the database, the gateway. */
 const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
   const { kafkaBrokers } = config
   if (kafkaBrokers === undefined) {
@@ -101,9 +102,7 @@ const behindCheck = (config: AppConfig): Check<SqlClient.SqlClient> => {
       ? BehindTopic.embedded
       : { ...BehindGateway.check, run: Effect.provide(BehindGateway.check.run, ledger) }
   }
-  const kafka = Layer.unwrap(Effect.promise(async () => (await import("./Kafka.ts")).topicReader(config, kafkaBrokers)))
-  const check = BehindTopic.check(consumerNames)
-  return { ...check, run: Effect.provide(check.run, kafka) }
+  return TopicHistory.check(config, kafkaBrokers)
 }
 
 const gatewayCheck = (config: AppConfig): Check => {

@@ -23,6 +23,7 @@ import type { AppConfig } from "../Config.ts"
 import { GatewayServer } from "../sandbox/GatewayServer.ts"
 import { consumerNames } from "./Names.ts"
 import { sandbox } from "./Sandbox.ts"
+import * as TopicHistory from "./TopicHistory.ts"
 
 /** The payment gateway of GATEWAY_URL, or a sandbox beside the service that speaks the same HTTP. */
 export const gatewaySettings = (config: AppConfig) => {
@@ -52,6 +53,7 @@ export const useCases = (config: AppConfig) =>
     Timeline.layer
   ).pipe(
     Layer.provideMerge(Layer.merge(PaymentOutcomes.layer, ReconciliationRuns.layer)),
+    Layer.provide(TopicHistory.layer(config)),
     Layer.provideMerge(
       Layer.mergeAll(Orders.layer, Payments.layer, Idempotency.layer, Gateway.layerHttp, GatewayLedger.layerHttp)
     ),

@@ -51,6 +51,12 @@ Browser.describe("the reconciliation in the console", () => {
                 "document.querySelector('td[data-head=repair]').getBoundingClientRect().width"
               )
               assert.isAbove(steps, 350, "a person's steps have room")
+
+              yield* sql`
+                INSERT INTO sandbox_gateway.charges (id, idempotency_key, amount_minor, currency, payment_method, status, charged_at)
+                SELECT gen_random_uuid(), 'lost-' || n, 100, 'EUR', 'pm_ok', 'captured', clock_now() FROM generate_series(1, 23) AS n`
+              yield* page.click("button", "Check now")
+              yield* page.see("3 differences more: npm run paid-once -- reconcile --limit 10000 lists them.")
             })
           )
         }).pipe(Effect.scoped),

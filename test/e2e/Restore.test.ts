@@ -191,6 +191,11 @@ describe.skipIf(brokers === null)("with a real Kafka", () => {
           ill.stdout,
           /\ndatabase-behind-topic: the database is behind its topic: 9 events of 4 orders are there and not here, the first of order [\da-f-]{36}\. .*\n.*docs\/restore\.md.*\n {2}\$ npm run paid-once -- roll-forward --dry-run\n/
         )
+        // A repair too early, which would write events with versions that the topic has for others.
+        const early = JSON.parse((yield* run("reconcile", "--repair", "--reason", "too early", "--json")).stdout)
+        assert.deepInclude(early, { repaired: 0, notCompared: [] })
+        assert.isAbove(early.differences, 0)
+        for (const { repair } of early.items) assert.match(repair.why, /does not have its topic's history/)
         const dry = yield* run("roll-forward", "--dry-run")
         assert.strictEqual(dry.code, 1, dry.stderr)
         assert.match(dry.stdout, /^Read 12 records\.\nThe database has lost 9 events\.\n$/)

@@ -19,6 +19,7 @@ import { PayOrder } from "../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../src/application/PlaceOrder.ts"
 import { Reconciliation, ReconciliationSettings } from "../../src/application/reconciliation/Reconciliation.ts"
 import { ReconciliationRuns } from "../../src/application/reconciliation/ReconciliationRuns.ts"
+import { TopicHistory } from "../../src/application/reconciliation/TopicHistory.ts"
 import { RecoverPayment } from "../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../src/application/RefundOrder.ts"
 import { StatusReport } from "../../src/application/views/StatusReport.ts"
@@ -103,7 +104,7 @@ const operator = Layer.mergeAll(
   TaskReport.layer,
   PaymentReport.layer,
   Layer.provideMerge(Reconciliation.layer, ReconciliationRuns.layer).pipe(
-    Layer.provide(Layer.succeed(ReconciliationSettings, { graceMillis: 1 }))
+    Layer.provide(Layer.merge(TopicHistory.layerEmbedded, Layer.succeed(ReconciliationSettings, { graceMillis: 1 })))
   ),
   SettlePayment.layer,
   Sums.layer,

@@ -8,6 +8,7 @@ const twoDamages = `${tests}/TwoDamages.test.ts`
 const lostCursor = `${tests}/LostCursor.test.ts`
 const lostMarks = `${tests}/LostMarks.test.ts`
 const underWay = `${tests}/UnderWay.test.ts`
+const restored = `${tests}/Restored.test.ts`
 
 /** A rule that misses its difference. */
 const blind = (rule: string, test: string, file: string, find: string, replace: string): Mutant => ({
@@ -562,9 +563,33 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "keeps-every-difference",
     breaks: "the memory of a run grows with the differences",
     file: `${room}/Reconciliation.ts`,
-    find: "if (count < keptLimit) this.kept.push(one)",
+    find: "if (count < this.#limit) this.kept.push(one)",
     replace: "this.kept.push(one)",
     seenBy: { file: `${tests}/Many.test.ts`, test: "50,000 orders" }
+  },
+  {
+    name: "lists-twenty-always",
+    breaks: "of the charges of a lost database twenty are named, and the others by nothing",
+    file: `${room}/Reconciliation.ts`,
+    find: "items: listOf(listed) }",
+    replace: "items: listOf(listedLimit) }",
+    seenBy: { file: restored, test: "a result lists as many" }
+  },
+  {
+    name: "repairs-behind-the-topic",
+    breaks: "on a restored database a repair uses versions that the topic has for other events",
+    file: `${room}/TopicHistory.ts`,
+    find: "outcome.findings.length > 0",
+    replace: "outcome.findings.length > 99",
+    seenBy: { file: restored, test: "behind its topic a refund" }
+  },
+  {
+    name: "repairs-unlooked",
+    breaks: "while Kafka is away a repair writes on a database that may be behind it",
+    file: `${room}/TopicHistory.ts`,
+    find: "`nobody can tell now whether the database is behind its topic: ${outcome.why}`",
+    replace: "undefined",
+    seenBy: { file: restored, test: "behind its topic a refund" }
   },
   {
     name: "pays-what-is-paid",

@@ -39,6 +39,7 @@ import { inventoryRules, reservationRules } from "./rules/InventoryRules.ts"
 import { mailRules, mailTaskRules } from "./rules/MailRules.ts"
 import { paymentRules } from "./rules/PaymentRules.ts"
 import * as SqlRule from "./SqlRule.ts"
+import { TopicHistory } from "./TopicHistory.ts"
 
 export const ReconciliationSettings = Context.Reference<{
   /** How long a difference has to last. A payment's request, or an event's way to a consumer, takes less. */
@@ -46,7 +47,7 @@ export const ReconciliationSettings = Context.Reference<{
 }>("paid-once/application/reconciliation/ReconciliationSettings", { defaultValue: () => ({ graceMillis: 5_000 }) })
 
 /** Differences of a rule that a run keeps, looks at again and repairs: some hundred kilobytes. Further ones are counted. */
-export const keptLimit = 1_000
+const keptLimit = 1_000
 
 /** Enough of an error for a person to see which field it is about. */
 const reasonCharacters = 200
@@ -55,13 +56,19 @@ const reasonCharacters = 200
 class Findings {
   readonly kept: Array<Found> = []
   readonly counts = new Map<string, number>()
+  readonly #limit: number
+
+  /** At most `limit` of a rule are kept. */
+  constructor(limit: number) {
+    this.#limit = limit
+  }
 
   readonly add = (found: ReadonlyArray<Found>) =>
     Effect.sync(() => {
       for (const one of found) {
         const count = this.counts.get(one.rule) ?? 0
         this.counts.set(one.rule, count + 1)
-        if (count < keptLimit) this.kept.push(one)
+        if (count < this.#limit) this.kept.push(one)
       }
     })
 }
@@ -72,8 +79,19 @@ export interface RunOptions {
   readonly actor: string
   /** Repairs what it can, with this reason in the audit. */
   readonly repair?: { readonly reason: string } | undefined
+  /** How many differences of a rule the returned report lists. The stored one has {@link listedLimit}. */
+  readonly listed?: number
   /** Called between two pages. */
   readonly progress?: Effect.Effect<void>
+}
+
+/** What the repairs of a walk go by. */
+interface Repairs {
+  readonly operator: Operator
+  /** Rules of earlier walks that have differences left. */
+  readonly broken: ReadonlySet<string>
+  /** Why nothing is repaired at all. */
+  readonly refusal: string | undefined
 }
 
 /** The result of a walk: differences that are left, the results of repairs, or the reason why it could not look. */
@@ -113,12 +131,14 @@ export class Reconciliation extends Context.Service<
     | ReconciliationRuns
     | Subscribers
     | Tasks
+    | TopicHistory
   > = Layer.effect(
     Reconciliation,
     Effect.gen(function* () {
       const database = yield* PgClient.PgClient
       const ids = yield* Ids
       const runs = yield* ReconciliationRuns
+      const history = yield* TopicHistory
       const { graceMillis } = yield* ReconciliationSettings
       const { archive } = yield* QueueSettings
       const { names: consumers } = yield* Subscribers
@@ -155,7 +175,8 @@ export class Reconciliation extends Context.Service<
         )
       }
 
-      const mend = (walk: Walk, one: Found, operator: Operator, broken: ReadonlySet<string>) => {
+      const mend = (walk: Walk, one: Found, { broken, operator, refusal }: Repairs) => {
+        if (refusal !== undefined) return Effect.succeed(manual(refusal))
         const sources = walk.waitsFor?.filter((name) => broken.has(name)) ?? []
         if (sources.length > 0)
           return Effect.succeed(manual(`it waits for ${sources.join(", ")}: a person mends that first`))
@@ -171,14 +192,9 @@ export class Reconciliation extends Context.Service<
       }
 
       /** Repairs each in turn. Those that were repaired are looked at once more. */
-      const mendAll = Effect.fnUntraced(function* (
-        walk: Walk,
-        found: ReadonlyArray<Found>,
-        operator: Operator,
-        broken: ReadonlySet<string>
-      ) {
+      const mendAll = Effect.fnUntraced(function* (walk: Walk, found: ReadonlyArray<Found>, repairs: Repairs) {
         const results: Array<{ readonly one: Found; readonly mended: Mended }> = []
-        for (const one of found) results.push({ one, mended: yield* mend(walk, one, operator, broken) })
+        for (const one of found) results.push({ one, mended: yield* mend(walk, one, repairs) })
         const touched = results.filter(({ mended }) => mended.outcome === "repaired").map(({ one }) => one)
         const still = new Set((yield* walk.again(touched)).map(nameOf))
         return results.map(({ mended, one }) =>
@@ -190,10 +206,10 @@ export class Reconciliation extends Context.Service<
 
       const walkThrough = Effect.fnUntraced(function* (
         walk: Walk,
-        { actor, progress = Effect.void, repair }: RunOptions,
-        broken: ReadonlySet<string>
+        { listed = listedLimit, progress = Effect.void }: RunOptions,
+        repairs: Repairs | undefined
       ): Effect.fn.Return<Walked, NotReadable> {
-        const findings = new Findings()
+        const findings = new Findings(Math.max(keptLimit, listed))
         const rows = yield* walk.run((found) => Effect.andThen(findings.add(found), progress))
         if (findings.kept.length > 0) yield* Effect.sleep(graceMillis)
         const lasting = yield* walk.again(findings.kept)
@@ -201,9 +217,7 @@ export class Reconciliation extends Context.Service<
         const there = findings.kept.flatMap((one) => now.get(nameOf(one)) ?? [])
         yield* progress
         const mended =
-          repair === undefined
-            ? there.map((one) => ({ one, mended: null }))
-            : yield* mendAll(walk, there, { actor, reason: repair.reason }, broken)
+          repairs === undefined ? there.map((one) => ({ one, mended: null })) : yield* mendAll(walk, there, repairs)
         const left = new Map(findings.counts)
         for (const { rule } of findings.kept) left.set(rule, (left.get(rule) ?? 0) - 1)
         for (const { mended: done, one } of mended) {
@@ -215,13 +229,17 @@ export class Reconciliation extends Context.Service<
       const run = Effect.fn("Reconciliation.run")(function* (options: RunOptions) {
         const startedAt = yield* runs.now
         const before = yield* runs.last
+        const { actor, listed = listedLimit, repair } = options
+        const refusal = repair === undefined ? undefined : yield* history.refusal
         const walked: Array<Walked> = []
         for (const walk of walks) {
           const broken = new Set(
             walked.flatMap(({ left }) => [...left].flatMap(([rule, count]) => (count > 0 ? [rule] : [])))
           )
+          const repairs =
+            repair === undefined ? undefined : { operator: { actor, reason: repair.reason }, broken, refusal }
           walked.push(
-            yield* Effect.catch(walkThrough(walk, options, broken), ({ message }) => {
+            yield* Effect.catch(walkThrough(walk, options, repairs), ({ message }) => {
               // Nobody knows whether they have gone: the alert does not end because the gateway is away.
               const names = new Set(walk.rules.map(({ name }) => name))
               const counts = before?.rules.filter(({ rule }) => names.has(rule)) ?? []
@@ -247,10 +265,12 @@ export class Reconciliation extends Context.Service<
           }))
         )
         const all = walked.flatMap(({ items }) => items)
+        const listOf = (limit: number) =>
+          rules.flatMap(({ rule }) => all.filter((one) => one.rule === rule).slice(0, limit))
         const report = {
           id: ids.next(),
           startedAt,
-          actor: options.actor,
+          actor,
           differences: rules.reduce((sum, { count }) => sum + count, 0),
           compared: walked.map(({ rows, walk }) => ({ name: walk.name, rows })),
           notCompared: walked.flatMap(({ walk, why }) =>
@@ -258,9 +278,9 @@ export class Reconciliation extends Context.Service<
           ),
           rules,
           repaired: all.filter(({ repair }) => repair?.outcome === "repaired").length,
-          items: rules.flatMap(({ rule }) => all.filter((one) => one.rule === rule).slice(0, listedLimit))
+          items: listOf(listedLimit)
         }
-        return yield* runs.store(report)
+        return { ...(yield* runs.store(report)), items: listOf(listed) }
       })
 
       return Reconciliation.of({ run: (options) => oneAtATime.withPermits(1)(run(options)), last: runs.last })

@@ -52,7 +52,7 @@ export const ReconciliationReport = Schema.Struct({
 }).annotate({ identifier: "ReconciliationReport" })
 export type ReconciliationReport = typeof ReconciliationReport.Type
 
-/** Listed differences of a rule: a person reads no more. */
+/** Differences of a rule that a stored result lists, and an answer where no other number is asked for. */
 export const listedLimit = 20
 
 /** A quarter, as auditors ask for. */

@@ -153,6 +153,8 @@ const itemColumnsOf = (rules) => [
 const Last = ({ last }) => {
   const broken = last.rules.filter((/** @type {any} */ { count }) => count > 0)
   const rest = last.rules.filter((/** @type {any} */ { count }) => count === 0)
+  const listed = last.items.filter((/** @type {any} */ { repair }) => repair === null || repair.outcome === "manual")
+  const unlisted = last.differences - listed.length
   return html`<${Section} title="The last run">
       <${Facts}
         pairs=${[
@@ -186,6 +188,14 @@ const Last = ({ last }) => {
               rows=${[...Map.groupBy(last.items, (/** @type {any} */ { orderId }) => orderId).values()].flat()}
               keyOf=${(/** @type {any} */ { id, rule }) => `${rule} ${id}`}
             />`
+      }
+      ${
+        unlisted > 0
+          ? html`<p>
+              ${counted(unlisted, "difference")} more: <code>npm run paid-once -- reconcile --limit 10000</code> lists
+              them.
+            </p>`
+          : null
       }
     <//>
     <${Section} title="Rules">

@@ -14,6 +14,7 @@ import { PayOrder } from "../../../src/application/PayOrder.ts"
 import { PlaceOrder } from "../../../src/application/PlaceOrder.ts"
 import { Reconciliation, ReconciliationSettings } from "../../../src/application/reconciliation/Reconciliation.ts"
 import { ReconciliationRuns } from "../../../src/application/reconciliation/ReconciliationRuns.ts"
+import { TopicHistory } from "../../../src/application/reconciliation/TopicHistory.ts"
 import { RecoverPayment } from "../../../src/application/RecoverPayment.ts"
 import { RefundOrder } from "../../../src/application/RefundOrder.ts"
 import { analytics } from "../../../src/application/subscribers/Analytics.ts"
@@ -62,6 +63,7 @@ export const layer = Layer.mergeAll(
       Subscribed.inbox
     )
   ),
+  Layer.provideMerge(TopicHistory.layerEmbedded),
   Layer.provide(Layer.succeed(ReconciliationSettings, { graceMillis: 1 })),
   Layer.provideMerge(Layer.merge(gatewaySettings, NodeHttpClient.layerUndici)),
   Layer.provideMerge(Layer.merge(gateway, TaskWakeup.layer)),

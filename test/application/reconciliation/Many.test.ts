@@ -59,6 +59,11 @@ it.live(
         "mail-missing": orders
       })
       assert.strictEqual(report.items.length, 4 * 20)
+
+      // More than a run keeps if nobody asks.
+      const listed = yield* reconcile("--json", "--limit", "2000")
+      assert.strictEqual(listed.code, 1, listed.stderr)
+      assert.strictEqual(JSON.parse(listed.stdout).items.length, 4 * 2_000)
     }).pipe(Effect.provide(Layer.provideMerge(Directory.layer, TestDatabase.layerPool))),
   900_000
 )
