@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as SandboxSchema from "../../../src/sandbox/SandboxSchema.ts"
+import { plantedEnv } from "../../mutants/planted.ts"
 import * as ManyOrders from "../../support/ManyOrders.ts"
 import { commandOf, Directory, environmentWith } from "../../support/OperatorCommand.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
@@ -12,7 +13,9 @@ const heapMegabytes = 96
 
 const reconcile = commandOf(
   "reconcile",
-  environmentWith({ NODE_OPTIONS: `--max-old-space-size=${heapMegabytes} --disable-warning=TimeoutNegativeWarning` }),
+  environmentWith({
+    NODE_OPTIONS: `--max-old-space-size=${heapMegabytes} --disable-warning=TimeoutNegativeWarning ${plantedEnv()["NODE_OPTIONS"] ?? ""}`
+  }),
   // Far above what it takes on a slow machine.
   300_000
 )
