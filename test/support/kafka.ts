@@ -31,6 +31,11 @@ const awaitPort = (port: number) =>
   )
 
 const program = Effect.gen(function* () {
+  if (process.argv.length > 2) {
+    return yield* new LocalKafka.LocalKafkaError({
+      problem: "npm run kafka takes no arguments; KAFKA_PORT is the port, 9092 if it is not set"
+    })
+  }
   const port = yield* Config.Port("KAFKA_PORT").pipe(Config.withDefault(defaultPort))
   yield* awaitPort(port)
   const source = yield* KafkaSource.decideLocal

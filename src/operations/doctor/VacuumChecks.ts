@@ -146,7 +146,7 @@ const snapshots = Rows.all(
     end: Schema.String
   })
 )
-const sightRow = Rows.one(Schema.Struct({ hidden: Schema.Int }))
+const sightRow = Rows.one(Schema.Struct({ hidden: Schema.Int, role: Schema.String }))
 
 const oldSnapshots: Check<SqlClient.SqlClient> = {
   group,
@@ -165,8 +165,8 @@ const oldSnapshots: Check<SqlClient.SqlClient> = {
                extract(epoch FROM clock_timestamp() - prepared)::float8, format('ROLLBACK PREPARED %L', gid)
         FROM pg_prepared_xacts WHERE database = current_database()
       ) AS open ORDER BY seconds DESC LIMIT 20`)
-    const { hidden } = yield* sightRow(sql`
-      SELECT count(*)::int4 AS hidden FROM pg_stat_activity
+    const { hidden, role } = yield* sightRow(sql`
+      SELECT count(*)::int4 AS hidden, quote_ident(current_user) AS role FROM pg_stat_activity
       WHERE datname = current_database() AND usesysid IS NOT NULL AND backend_type IS NULL`)
     const findings = rows
       .filter(({ seconds }) => seconds > snapshotSeconds)
@@ -177,7 +177,7 @@ const oldSnapshots: Check<SqlClient.SqlClient> = {
       }))
     if (findings.length === 0 && hidden > 0) {
       return notChecked(
-        `this role does not see the transactions of ${hidden} other sessions: GRANT pg_read_all_stats to it`
+        `this role does not see the transactions of ${hidden} other sessions; a superuser lets it: GRANT pg_read_all_stats TO ${role}`
       )
     }
     const [oldest] = rows
