@@ -25,7 +25,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "a customer was charged for something that nobody here knows",
     repair: undefined,
     byHand:
-      "if the ledger books it for an order, its payment's row is lost: take that row from a backup, and refund nothing; else find the charge by its key on the gateway's pages, and refund it there: docs/payments.md"
+      "if the database was restored, roll it forward first (docs/restore.md); if the ledger books it for an order, its payment's row is lost: take that row from a backup, and refund nothing; else find the charge by its key on the gateway's pages, and refund it there: docs/payments.md"
   },
   {
     name: "gateway-capture-unrecorded",
