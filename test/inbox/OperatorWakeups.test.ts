@@ -1,8 +1,10 @@
 /** An operator's decision about a held event wakes the consumer, once the change is visible to it. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
+import { forkLoop, HoldRetries } from "../../src/inbox/holds/HoldRetries.ts"
+import { Holds } from "../../src/inbox/holds/Holds.ts"
+import type { Subscriber } from "../../src/inbox/Subscriber.ts"
 import * as Consumer from "../../src/inbox/Consumer.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
 import { HoldSettings } from "../../src/inbox/holds/ParkedHolds.ts"
@@ -91,9 +93,22 @@ for (const { action, decide, effects, isGap, maxAttempts, what } of decisions) {
   it.live(`a consumer that never polls goes on after ${what}`, () =>
     Effect.gen(function* () {
       const subscriber = yield* hold(isGap)
-      const { nextDueMillis } = yield* HoldRetries
-      yield* Layer.build(Consumer.layer(subscriber).pipe(Layer.provide(Wakeups.withoutPolls)))
-      assert.isAbove((yield* nextDueMillis("one")) ?? Infinity, 0, "nothing is due by itself")
+      const retries = yield* HoldRetries
+      const hasLooked = yield* Latch.make(false)
+      const watched = {
+        ...retries,
+        nextDueMillis: (consumer: string) => Effect.tap(retries.nextDueMillis(consumer), hasLooked.open)
+      }
+      const holds = {
+        ...(yield* Holds),
+        forkRetries: (given: Subscriber) => Effect.provideService(forkLoop(given), HoldRetries, watched)
+      }
+      yield* Layer.build(
+        Consumer.layer(subscriber).pipe(Layer.provide(Wakeups.withoutPolls), Layer.provide(Layer.succeed(Holds, holds)))
+      )
+      // Its first round would find the decision without a wake-up.
+      yield* hasLooked.await
+      assert.isAbove((yield* retries.nextDueMillis("one")) ?? Infinity, 0, "nothing is due by itself")
       yield* decide
       yield* Counters.eventually(
         "the parked events to be applied",
