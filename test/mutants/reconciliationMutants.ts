@@ -568,6 +568,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: `${tests}/Many.test.ts`, test: "50,000 orders" }
   },
   {
+    name: "looks-again-at-one-page",
+    breaks: "of many differences those behind the first page are taken for gone",
+    file: `${room}/SqlRule.ts`,
+    find: "keys.slice(start, start + pageRows) }",
+    replace: "keys.slice(0, pageRows) }",
+    seenBy: { file: `${tests}/Many.test.ts`, test: "50,000 orders" }
+  },
+  {
     name: "lists-twenty-always",
     breaks: "of the charges of a lost database twenty are named, and the others by nothing",
     file: `${room}/Reconciliation.ts`,

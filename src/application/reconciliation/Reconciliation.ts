@@ -85,7 +85,7 @@ export interface RunOptions {
   readonly progress?: Effect.Effect<void>
 }
 
-/** What the repairs of a walk go by. */
+/** The conditions of a walk's repairs. */
 interface Repairs {
   readonly operator: Operator
   /** Rules of earlier walks that have differences left. */

@@ -177,11 +177,15 @@ export const walk = (
         total += next.rows
       }
     }),
-    again: (found) => {
+    again: Effect.fnUntraced(function* (found) {
       const keys = [...new Set(found.map(({ key }) => key))]
       const broken = usable.filter(({ name }) => found.some(({ rule }) => rule === name))
-      return keys.length === 0 ? Effect.succeed([]) : inSnapshot(database, findIn({ keys }, broken))
-    },
+      const all: Array<Found> = []
+      for (let start = 0; start < keys.length; start += pageRows) {
+        all.push(...(yield* inSnapshot(database, findIn({ keys: keys.slice(start, start + pageRows) }, broken))))
+      }
+      return all
+    }),
     doubts: (orderId) =>
       Effect.succeed(
         Effect.gen(function* () {

@@ -1,6 +1,6 @@
 /**
- * Whether the database has all that its topic tells. One that was restored from a backup has not, until it is rolled forward (docs/restore.md): an event
- * that a repair wrote there would have a version that the topic has for another one.
+ * Whether the database has all that its topic tells. A database that was restored from a backup lacks the newest events until it is rolled forward
+ * (docs/restore.md). A repair there would write events with versions that the topic has for others.
  */
 import { Context, Effect, Layer } from "effect"
 import type { Check } from "../../operations/doctor/Check.ts"

@@ -63,10 +63,10 @@ it.live(
       })
       assert.strictEqual(report.items.length, 4 * 20)
 
-      // More than a run keeps if nobody asks.
-      const listed = yield* reconcile("--json", "--limit", "2000")
+      // More than a run keeps if nobody asks, and than a page has.
+      const listed = yield* reconcile("--json", "--limit", "2500")
       assert.strictEqual(listed.code, 1, listed.stderr)
-      assert.strictEqual(JSON.parse(listed.stdout).items.length, 4 * 2_000)
+      assert.strictEqual(JSON.parse(listed.stdout).items.length, 4 * 2_500)
     }).pipe(Effect.provide(Layer.provideMerge(Directory.layer, TestDatabase.layerPool))),
   900_000
 )
