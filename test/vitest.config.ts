@@ -6,7 +6,8 @@ import { planted } from "./mutants/planted.ts"
  * project. `npm run test:long` runs them; `npm test` runs all others. CI runs both.
  */
 export const long = [
-  "test/application/reconciliation/{Differences,LostCursor,LostEvent,LostMarks,Many,TwoDamages,UnderWay}.test.ts",
+  "test/application/doctor/*.test.ts",
+  "test/application/reconciliation/{Differences,LostCursor,LostEvent,LostMarks,Many,OtherShell,RolledForward,TwoDamages,UnderWay}.test.ts",
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
   "test/console/*.test.ts",
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",

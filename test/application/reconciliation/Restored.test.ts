@@ -4,7 +4,7 @@ import { assert } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as BehindTopic from "../../../src/application/doctor/BehindTopic.ts"
-import { Reconciliation } from "../../../src/application/reconciliation/Reconciliation.ts"
+import { Reconciliation, ReconciliationSettings } from "../../../src/application/reconciliation/Reconciliation.ts"
 import { TopicHistory } from "../../../src/application/reconciliation/TopicHistory.ts"
 import { TopicUnavailable } from "../../../src/brokers/Broker.ts"
 import * as EmbeddedTopicReader from "../../../src/brokers/embedded/EmbeddedTopicReader.ts"
@@ -20,7 +20,12 @@ const repairBy = (reader: Layer.Layer<TopicReader>) =>
   Effect.gen(function* () {
     const history = TopicHistory.layerChecked(BehindTopic.check(consumers)).pipe(Layer.provide(reader))
     return yield* Reconciliation.use(({ run }) => run({ actor: "ada", repair: { reason: "the books differ" } })).pipe(
-      Effect.provide(Layer.fresh(Reconciliation.layer).pipe(Layer.provide(history)), { local: true })
+      Effect.provide(
+        Layer.fresh(Reconciliation.layer).pipe(
+          Layer.provide(Layer.merge(history, Layer.succeed(ReconciliationSettings, { graceMillis: 1 })))
+        ),
+        { local: true }
+      )
     )
   })
 
