@@ -576,6 +576,38 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: `${tests}/Many.test.ts`, test: "50,000 orders" }
   },
   {
+    name: "charges-on-a-rows-word",
+    breaks: "a payment's row without any request charges a customer",
+    file: `${room}/Books.ts`,
+    find: 'phase === "charge" && !(yield* isAskedFor(id))',
+    replace: 'phase === "charge" && false',
+    seenBy: { file: differences, test: "a payment is charging, and no request" }
+  },
+  {
+    name: "settles-a-refund-that-nobody-asked-for",
+    breaks: "a paid order's money goes back because its payment's row says refunding",
+    file: `${room}/Books.ts`,
+    find: 'phase === "refund" && ordered === "paid" && !wasDeclined',
+    replace: "false",
+    seenBy: { file: differences, test: "a paid order's payment says refunding" }
+  },
+  {
+    name: "cancels-on-a-rows-word",
+    breaks: "a customer loses an open order, since a hand has changed its status",
+    file: `${room}/Books.ts`,
+    find: 'if (locked.order.status === "cancelled") {',
+    replace: "if (locked.order.version < 0) {",
+    seenBy: { file: differences, test: "an order is cancelled by hand" }
+  },
+  {
+    name: "revenue-of-the-future",
+    breaks: "nobody looks at the revenue of days to come",
+    file: `${room}/RevenueWalk.ts`,
+    find: " OR revenue_daily.day > (clock_now() AT TIME ZONE 'UTC')::date + 1",
+    replace: "",
+    seenBy: { file: differences, test: "a day to come has revenue" }
+  },
+  {
     name: "lists-twenty-always",
     breaks: "of the charges of a lost database twenty are named, and the others by nothing",
     file: `${room}/Reconciliation.ts`,

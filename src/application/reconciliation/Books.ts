@@ -90,6 +90,12 @@ export const make = Effect.gen(function* () {
     ))?.id
   })
 
+  /** Whether the key of the request that began the payment is still there. */
+  const isAskedFor = Effect.fnUntraced(function* (id: PaymentId) {
+    const { sql } = yield* Transaction
+    return (yield* Effect.orDie(sql`SELECT FROM idempotency_keys WHERE subject_id = ${id}::uuid LIMIT 1`)).length > 0
+  })
+
   const wholeOf = (orderId: string) =>
     Effect.catchTag(orders.lockWhole(OrderId.make(orderId)), "OrderNotFound", ({ message }) =>
       Effect.fail(cantMend(message))
@@ -112,15 +118,22 @@ export const make = Effect.gen(function* () {
     }),
 
     /**
-     * The payment gets a recovery again. A recovery that has ended without an outcome does not run anew: a person takes over. A
-     * person also decides on the refund of a paid order that only the payment's row asks for: no money goes back because of one row.
+     * The payment gets a recovery again. A recovery that has ended without an outcome does not run anew: a person takes over. No money moves
+     * because of one row: a charge needs the key of the request that asked for it, and the refund of a paid order is a person's decision.
      */
     takeUp: Effect.fnUntraced(function* (id: PaymentId) {
       const { orderId, status, wasDeclined } = yield* Effect.orDie(payments.lock(id))
       const phase = status === "refunding" ? "refund" : "charge"
       const { status: ordered } = yield* Effect.orDie(orders.lock(orderId))
       if (phase === "refund" && ordered === "paid" && !wasDeclined) {
-        yield* Effect.orDie(outcomes.manual(id, phase, "its recovery is lost, and only its row asks for a refund"))
+        return yield* cantMend(
+          "only the payment's row asks for a refund: set it back to captured with psql (status, and refund_begun_at to NULL), and refund the order if that was asked for: docs/operations.md"
+        )
+      }
+      if (phase === "charge" && !(yield* isAskedFor(id))) {
+        yield* Effect.orDie(
+          outcomes.manual(id, phase, "its recovery is lost, and no request is known that asked for it")
+        )
         return
       }
       const idempotencyKey = recoveryKeyOf(id, phase)
@@ -140,8 +153,8 @@ export const make = Effect.gen(function* () {
       }
       if (status === "pending" && version > 1) {
         return yield* cantMend(
-          `the event of a declined payment can't be told any more. Once the order is paid or cancelled, each consumer holds that event as a gap: ` +
-            `paid-once inbox list names it, and paid-once inbox skip CONSUMER EVENT goes on`
+          `if no payment of the order was declined, its row's version is wrong: set it right with psql. Else that event can't be told any more: once ` +
+            `the order is paid or cancelled, each consumer holds it as a gap; paid-once inbox list names it, and paid-once inbox skip CONSUMER EVENT goes on`
         )
       }
       const event = yield* announcement(locked)
@@ -152,6 +165,12 @@ export const make = Effect.gen(function* () {
     /** Announces the order's status, with a new version. */
     announce: Effect.fnUntraced(function* (orderId: string) {
       const locked = yield* wholeOf(orderId)
+      // The service writes no status without a version: a hand was here, and no other book says what it meant.
+      if (locked.order.status === "cancelled") {
+        return yield* cantMend(
+          "only its own row says that the order is cancelled: set it back to pending with psql, and cancel it by POST /orders/{id}/cancel if that was meant"
+        )
+      }
       const event = yield* announcement(locked)
       yield* mayTell(locked.order.id, locked.order.version, event._tag)
       yield* Effect.orDie(orders.save({ order: locked.order, events: [event] }, locked.at))

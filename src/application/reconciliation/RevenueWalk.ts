@@ -72,7 +72,8 @@ const daysWithMoney = (isRecent: boolean) =>
       ends AS (
         SELECT (uuid_v7_time((SELECT event_id FROM billing_ledger
                               WHERE event_id >= uuid_v7_floor_at('2020-01-01T00:00:00Z') ORDER BY event_id LIMIT 1)) AT TIME ZONE 'UTC')::date AS oldest)
-      SELECT revenue_daily.day::text FROM revenue_daily, last WHERE revenue_daily.day <= last.day
+      SELECT revenue_daily.day::text FROM revenue_daily, last
+      WHERE revenue_daily.day <= last.day OR revenue_daily.day > (clock_now() AT TIME ZONE 'UTC')::date + 1
       UNION
       SELECT one.day::date::text FROM last, ends, generate_series((ends.oldest - 1)::timestamp, last.day::timestamp, interval '1 day') AS one(day)
       WHERE EXISTS (SELECT FROM billing_ledger WHERE event_id >= uuid_v7_floor_at(one.day AT TIME ZONE 'UTC' - ${skewInterval}::interval)

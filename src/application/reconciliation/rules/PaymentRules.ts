@@ -75,7 +75,7 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     means: "the customer was told of a refund that nobody has made",
     repair: undefined,
     byHand:
-      "refund the payment on the gateway's pages, or take the row that was changed from a backup: docs/restore.md",
+      "look with paid-once payments check; refund the payment on the gateway's pages if it has not, or take the row that was changed from a backup: docs/restore.md",
     find: without("refunded", "a refunded payment", "p.status = 'refunded'")
   },
   {
@@ -95,7 +95,8 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     name: "recovery-missing",
     books: "payments ↔ tasks",
     means: "nobody looks for the payment's outcome: money may have moved, and no book tells",
-    repair: "its recovery is enqueued, with the same key; where that has ended before, the payment becomes manual",
+    repair:
+      "its recovery is enqueued, with the same key; where that has ended before, or no request is known that asked for the charge, the payment becomes manual",
     find: pair(
       "'a recovery'",
       "'the payment is ' || p.status || ', and nobody looks for its outcome'",

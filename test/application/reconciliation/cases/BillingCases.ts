@@ -5,6 +5,12 @@ import type { Case } from "./Case.ts"
 
 export const billingCases: ReadonlyArray<Case> = [
   {
+    of: "a day to come has revenue",
+    rule: "revenue-differs",
+    broken: (_, sql) => sql`INSERT INTO revenue_daily (day, currency, amount_minor) VALUES ('2090-01-01', 'EUR', 100)`,
+    by: "use case"
+  },
+  {
     of: "an entry was deleted from the ledger",
     rule: "billing-entry-missing",
     broken: ({ paid }, sql) => sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`,

@@ -2,7 +2,8 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Subscribed from "../../../support/Subscribed.ts"
-import { brokenIn, look } from "../Books.ts"
+import { cancel } from "../../World.ts"
+import { brokenIn, deliver, look } from "../Books.ts"
 import type { Case } from "./Case.ts"
 
 export const eventsCases: ReadonlyArray<Case> = [
@@ -67,11 +68,15 @@ export const eventsCases: ReadonlyArray<Case> = [
     also: ["reservation-left-over"],
     broken: ({ pending }, sql) =>
       sql`UPDATE orders SET status = 'cancelled', updated_at = clock_now() WHERE id = ${pending}::uuid`,
-    by: "use case",
+    by: "person",
     afterwards: ({ pending }, sql) =>
       Effect.gen(function* () {
-        const rows = yield* sql`SELECT version FROM orders WHERE id = ${pending}::uuid`
-        assert.deepStrictEqual(rows, [{ version: 2 }])
+        assert.deepStrictEqual(yield* sql`SELECT FROM outbox_events`, [])
+        // As the refusal says.
+        yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${pending}::uuid`
+        yield* cancel(pending)
+        yield* deliver
+        assert.deepStrictEqual(brokenIn(yield* look), {})
       })
   },
   {

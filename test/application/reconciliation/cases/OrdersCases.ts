@@ -1,9 +1,20 @@
 /** Books that differ between orders and payments. */
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
 import * as Subscribed from "../../../support/Subscribed.ts"
 import { chargeAtGateway, look, refundAtGateway } from "../Books.ts"
 import type { Case } from "./Case.ts"
+
+/** A payment that is under way, as its request has begun it. */
+const charging = (order: string, id: string, sql: SqlClient.SqlClient) => sql`
+  INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+  VALUES (${id}::uuid, ${order}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+
+/** The key of that request. */
+const asked = (order: string, id: string, sql: SqlClient.SqlClient) => sql`
+  INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
+  VALUES ('POST', ${`/orders/${order}/pay`}, ${id}, sha256('body'), ${id}::uuid, clock_now())`
 
 export const ordersCases: ReadonlyArray<Case> = [
   {
@@ -90,12 +101,27 @@ export const ordersCases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "a payment is charging, and no request is known that asked for it",
+    rule: "recovery-missing",
+    broken: ({ pending }, sql) => charging(pending, Subscribed.newId(), sql),
+    by: "use case",
+    afterwards: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const rows = yield* sql`
+          SELECT status, (SELECT count(*)::int4 FROM outbox_tasks AS t WHERE t.idempotency_key = p.id::text) AS recoveries
+          FROM payments AS p WHERE order_id = ${pending}::uuid`
+        assert.deepStrictEqual(rows, [{ status: "manual", recoveries: 0 }])
+      })
+  },
+  {
     of: "a payment is charging, and its recovery was deleted",
     rule: "recovery-missing",
     broken: ({ pending }, sql) =>
-      sql`
-        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
-        VALUES (${Subscribed.newId()}::uuid, ${pending}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`,
+      Effect.gen(function* () {
+        const id = Subscribed.newId()
+        yield* charging(pending, id, sql)
+        yield* asked(pending, id, sql)
+      }),
     by: "use case",
     afterwards: ({ pending }, sql) =>
       Effect.gen(function* () {
@@ -111,9 +137,8 @@ export const ordersCases: ReadonlyArray<Case> = [
     broken: ({ paid, pending }, sql) =>
       Effect.gen(function* () {
         const id = Subscribed.newId()
-        yield* sql`
-          INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
-          VALUES (${id}::uuid, ${pending}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+        yield* charging(pending, id, sql)
+        yield* asked(pending, id, sql)
         yield* sql`
           UPDATE outbox_tasks SET idempotency_key = ${id}, state = 'completed', finished_at = clock_now()
           WHERE task_type = 'payment.recover' AND idempotency_key = ${paid.paymentId}`
@@ -218,13 +243,13 @@ export const ordersCases: ReadonlyArray<Case> = [
     rule: "recovery-missing",
     broken: ({ paid }, sql) =>
       sql`UPDATE payments SET status = 'refunding', refund_begun_at = clock_now() WHERE id = ${paid.paymentId}::uuid`,
-    by: "use case",
+    by: "person",
     afterwards: ({ paid }, sql) =>
       Effect.gen(function* () {
         const rows = yield* sql`
           SELECT status, EXISTS (SELECT FROM outbox_tasks WHERE idempotency_key = ${`${paid.paymentId}-refund`}) AS "isAsked"
           FROM payments WHERE id = ${paid.paymentId}::uuid`
-        assert.deepStrictEqual(rows, [{ status: "manual", isAsked: false }])
+        assert.deepStrictEqual(rows, [{ status: "refunding", isAsked: false }])
       })
   },
   {
