@@ -64,6 +64,22 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: findings, test: "daily-partitions: the owner of a restored schema" }
   },
   {
+    name: "tables-with-hidden-rows",
+    breaks: "row-level security and rules change what statements do, and nobody names them",
+    file: "src/operations/doctor/TableChecks.ts",
+    find: "      ...(yield* hindered).map(ofHindered),\n",
+    replace: "",
+    seenBy: { file: findings, test: "tables: row-level security" }
+  },
+  {
+    name: "days-with-a-hole",
+    breaks: "a day to come has no partition, and its last one hides it",
+    file: "src/operations/doctor/UpkeepChecks.ts",
+    find: "...(missingDays > 0",
+    replace: "...(missingDays > 99",
+    seenBy: { file: findings, test: "daily-partitions: a day to come is gone" }
+  },
+  {
     name: "doctor-takes-sleeping-triggers",
     breaks: "foreign keys are switched off, and nobody hears of it",
     file: `${room}/TableChecks.ts`,

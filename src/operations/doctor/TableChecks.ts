@@ -74,6 +74,32 @@ const ofUnkept = ({ table, unlogged }: { readonly table: string; readonly unlogg
         command: psql(`ALTER TABLE ${table} RESET (autovacuum_enabled)`)
       }
 
+const hindrances = Rows.all(Schema.Struct({ table: Schema.String, rule: Schema.NullOr(Schema.String) }))
+
+/** Tables with row-level security, or with a rule: no migration makes either, and both change what a statement does, without an error. */
+const hindered = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  hindrances(sql`
+    SELECT relname AS table, NULL AS rule FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relrowsecurity
+    UNION ALL
+    SELECT relname, rulename FROM pg_rewrite JOIN pg_class ON pg_class.oid = ev_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
+    ORDER BY 1, 2`)
+)
+
+const ofHindered = ({ rule, table }: { readonly table: string; readonly rule: string | null }): Finding =>
+  rule === null
+    ? {
+        problem: `row-level security is on for ${table}: whoever does not own it sees only the rows that a policy shows, and without one none`,
+        fix: "Switch it off, and compare the books: reconcile",
+        command: psql(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
+      }
+    : {
+        problem: `${table} has the rule ${rule}, which no migration makes: it puts another statement in the place of the service's`,
+        fix: "Drop it, start the service's processes again, for their sessions may keep it, and compare the books: reconcile",
+        command: psql(`DROP RULE ${rule} ON ${table}`)
+      }
+
 const missing = (statement: string): Finding => {
   const [, table, column, property = ""] = /^ALTER TABLE (\S+) (?:ALTER COLUMN (\S+) )?SET (.*)$/.exec(statement) ?? []
   const command = psql(statement)
@@ -112,6 +138,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
         command: psql(`ALTER TABLE ${table} ENABLE TRIGGER ALL`)
       })),
       ...(yield* unkept).map(ofUnkept),
+      ...(yield* hindered).map(ofHindered),
       ...expected.filter((statement) => !there.has(statement)).map(missing)
     ])
   })

@@ -2,6 +2,7 @@
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Retention from "../../platform/Retention.ts"
+import { countOf } from "../../platform/Plural.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { type Check, notChecked, psql, told } from "./Check.ts"
 
@@ -11,6 +12,7 @@ const days = Rows.all(
   Schema.Struct({
     table: Schema.String,
     aheadDays: Schema.NullOr(Schema.Finite),
+    missingDays: Schema.Int,
     oldestDays: Schema.NullOr(Schema.Finite),
     hasStrays: Schema.Boolean
   })
@@ -47,10 +49,14 @@ const partitions: Check<SqlClient.SqlClient> = {
     const noted = yield* Retention.noted
     const rows = yield* days(sql`
       SELECT t.name AS table, d."aheadDays", d."oldestDays",
+             (SELECT count(*)::int4
+              FROM generate_series(date_trunc('day', clock_now(), 'UTC'), d.until - interval '1 hour', interval '24 hours') AS day(start)
+              WHERE NOT EXISTS (SELECT FROM time_partitions(t.name) AS p
+                                WHERE NOT p.is_default AND p.from_time <= day.start AND p.to_time > day.start)) AS "missingDays",
              CASE t.name WHEN 'event_log' THEN EXISTS (SELECT FROM event_log_default)
                          ELSE EXISTS (SELECT FROM processed_events_default) END AS "hasStrays"
       FROM unnest('{event_log,processed_events}'::text[]) AS t(name),
-           LATERAL (SELECT extract(epoch FROM max(to_time) - clock_now())::float8 / 86400 AS "aheadDays",
+           LATERAL (SELECT max(to_time) AS until, extract(epoch FROM max(to_time) - clock_now())::float8 / 86400 AS "aheadDays",
                            extract(epoch FROM clock_now() - min(to_time))::float8 / 86400 AS "oldestDays"
                     FROM time_partitions(t.name) WHERE NOT is_default) AS d`)
     return told(
@@ -61,7 +67,7 @@ const partitions: Check<SqlClient.SqlClient> = {
           fix: "Make it the owner of the database, as docs/hardening.md does; who restores a database names its owner: docs/restore.md",
           command: psql(`ALTER DATABASE ${database} OWNER TO ${owner}`)
         })),
-        ...rows.flatMap(({ aheadDays, hasStrays, oldestDays, table }) => {
+        ...rows.flatMap(({ aheadDays, hasStrays, missingDays, oldestDays, table }) => {
           // Nothing goes where no process of the service has noted it.
           const kept = noted.get(table)?.days ?? 0
           return [
@@ -70,6 +76,14 @@ const partitions: Check<SqlClient.SqlClient> = {
                   {
                     ...maintenance,
                     problem: `upkeep does not run: the partitions of ${table} end ${aheadDays === null ? "nowhere" : `in ${aheadDays.toFixed(1)} days`}, and four days are made ahead`
+                  }
+                ]
+              : []),
+            ...(missingDays > 0
+              ? [
+                  {
+                    ...maintenance,
+                    problem: `${table} lacks ${countOf(missingDays, "day")} between today and its last one: a table of that day was dropped or detached. A detached one has to be attached, or to get another name, before upkeep can make the day`
                   }
                 ]
               : []),

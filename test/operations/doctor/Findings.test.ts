@@ -207,6 +207,18 @@ const cases: ReadonlyArray<Case> = [
     command: /SELECT pg_terminate_backend\(\d+\)/
   },
   {
+    title: "tables: row-level security hides all rows",
+    fault: ["ALTER TABLE orders ENABLE ROW LEVEL SECURITY"],
+    problem: /^row-level security is on for orders: /,
+    command: /ALTER TABLE orders DISABLE ROW LEVEL SECURITY/
+  },
+  {
+    title: "tables: a rule takes the place of an INSERT",
+    fault: ["CREATE RULE nothing AS ON INSERT TO billing_ledger DO INSTEAD NOTHING"],
+    problem: /^billing_ledger has the rule nothing, which no migration makes/,
+    command: /DROP RULE nothing ON billing_ledger/
+  },
+  {
     title: "functions: a trigger's function does nothing any more",
     fault: [
       "CREATE OR REPLACE FUNCTION stamp_payment() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
@@ -243,6 +255,14 @@ const cases: ReadonlyArray<Case> = [
     problem:
       /^no day can be made, and no migration runs: pg_monitor, who owns the tables, may make none in the schema public/,
     command: /ALTER DATABASE \S+ OWNER TO pg_monitor/
+  },
+  {
+    title: "daily-partitions: a day to come is gone",
+    fault: [
+      "DO $$ DECLARE day regclass; BEGIN SELECT p.child INTO day FROM time_partitions('event_log') AS p WHERE p.to_time BETWEEN clock_now() + interval '25 hours' AND clock_now() + interval '49 hours'; EXECUTE 'DROP TABLE ' || day; END $$"
+    ],
+    problem: /^event_log lacks 1 day between today and its last one/,
+    command: /maintenance run$/
   },
   {
     title: "daily-partitions: old days stay",
