@@ -170,7 +170,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     means: "consumers have booked a change that the order does not have",
     repair: undefined,
     byHand:
-      "take the order's row from a backup; after a restore, where the topic is in Kafka, paid-once roll-forward brings what is newer: docs/restore.md",
+      "paid-once archive refill --dry-run tells whether the archive's row was changed; else take the order's row from a backup; after a restore, where the topic is in Kafka, paid-once roll-forward brings what is newer: docs/restore.md",
     needsArchive: true,
     find: (sql, scope) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
