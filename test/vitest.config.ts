@@ -7,7 +7,7 @@ import { planted } from "./mutants/planted.ts"
  */
 export const long = [
   "test/application/doctor/*.test.ts",
-  "test/application/reconciliation/{Differences,LostCursor,LostEvent,LostMarks,Many,OtherShell,RolledForward,TwoDamages,UnderWay}.test.ts",
+  "test/application/reconciliation/{Differences,LostCursor,LostEvent,LostMarks,Many,OtherShell,RolledForward,Skipped,TwoDamages,UnderWay}.test.ts",
   "test/brokers/kafkajs/{ConsumerStop,Consumers,KafkaAccess,KafkaBroker,KafkaBrokerLeaders,LocalKafka,Outage,TopicChecks}.test.ts",
   "test/console/*.test.ts",
   "test/docs/{Alerts,AlertScrapes,Reference}.test.ts",

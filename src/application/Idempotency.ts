@@ -134,6 +134,8 @@ export class Idempotency extends Context.Service<
     readonly answer: (subjectId: string, answer: FinalAnswer) => Effect.Effect<void, never, Transaction>
     /** The final answer of the request that made `subjectId`, if there is one yet. */
     readonly answerOf: (subjectId: string) => Effect.Effect<FinalAnswer | undefined, never, Transaction>
+    /** Whether a request that made `subjectId` had a key, and the key is still kept. That of an open payment is. */
+    readonly isKnown: (subjectId: string) => Effect.Effect<boolean, never, Transaction>
   }
 >()("paid-once/application/Idempotency") {
   static readonly layer: Layer.Layer<Idempotency> = Layer.succeed(Idempotency, {
@@ -168,6 +170,11 @@ export class Idempotency extends Context.Service<
           SELECT response_status AS status, response_body AS body FROM idempotency_keys
           WHERE subject_id = ${subjectId}::uuid AND response_status IS NOT NULL`)
       )
+    }),
+    isKnown: Traced.fn("Idempotency.isKnown")(function* (subjectId) {
+      const { sql } = yield* Transaction
+      const rows = yield* Effect.orDie(sql`SELECT FROM idempotency_keys WHERE subject_id = ${subjectId}::uuid LIMIT 1`)
+      return rows.length > 0
     })
   })
 }

@@ -56,7 +56,7 @@ const run = async ({ name, seenBy }: Mutant): Promise<ReadonlyArray<string>> => 
     const { testResults } = JSON.parse(await readFile(report, "utf8")) as Report
     return testResults
       .flatMap(({ assertionResults }) => assertionResults)
-      .filter(({ title }) => title.startsWith(seenBy.test))
+      .filter(({ title }) => title.includes(seenBy.test))
       .map(({ status }) => status)
   } finally {
     await rm(directory, { recursive: true, force: true })

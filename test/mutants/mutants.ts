@@ -58,7 +58,7 @@ export interface Mutant {
   readonly file: string
   readonly find: string
   readonly replace: string
-  /** The test that fails: its file, and the beginning of its title. */
+  /** The test that fails: its file, and a part of its title. */
   readonly seenBy: { readonly file: string; readonly test: string }
 }
 

@@ -7,6 +7,7 @@ const differences = `${tests}/Differences.test.ts`
 const twoDamages = `${tests}/TwoDamages.test.ts`
 const lostCursor = `${tests}/LostCursor.test.ts`
 const lostMarks = `${tests}/LostMarks.test.ts`
+const skippedEvents = `${tests}/Skipped.test.ts`
 const underWay = `${tests}/UnderWay.test.ts`
 const restored = `${tests}/Restored.test.ts`
 
@@ -384,6 +385,38 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: lostMarks, test: "that is gone is named and written again, and the revenue stays" }
   },
   {
+    name: "blind-event-skipped",
+    breaks: "a consumer that was moved past its events looks like one that has read all",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "place.broker_offset > unread.broker_offset",
+    replace: "place.broker_offset > unread.broker_offset + 1000",
+    seenBy: { file: skippedEvents, test: "without mark and cursor, is named" }
+  },
+  {
+    name: "takes-unread-for-skipped",
+    breaks: "the newest event, which a consumer is about to read, is a difference",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "place.broker_offset > unread.broker_offset",
+    replace: "place.broker_offset <> unread.broker_offset",
+    seenBy: { file: skippedEvents, test: "while it is the newest of its partition" }
+  },
+  {
+    name: "compares-offsets-of-two-topics",
+    breaks: "after a topic was made anew every event that is not read yet is a difference",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "AND place.published_at >= unread.published_at",
+    replace: "",
+    seenBy: { file: skippedEvents, test: "while the topic was made anew" }
+  },
+  {
+    name: "takes-given-up-for-skipped",
+    breaks: "an event that an operator has given up is a difference for ever",
+    file: `${room}/rules/CursorRules.ts`,
+    find: 'AND NOT ${sql.literal(isHeldOrGivenUp("unread.consumer", "unread"))}',
+    replace: "",
+    seenBy: { file: skippedEvents, test: "without mark and cursor, is named" }
+  },
+  {
     name: "blind-cursor-ahead",
     breaks: "a consumer drops the next events of an order, and nobody hears of it",
     file: `${room}/rules/CursorRules.ts`,
@@ -579,7 +612,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "charges-on-a-rows-word",
     breaks: "a payment's row without any request charges a customer",
     file: `${room}/Books.ts`,
-    find: 'phase === "charge" && !(yield* isAskedFor(id))',
+    find: 'phase === "charge" && !(yield* idempotency.isKnown(id))',
     replace: 'phase === "charge" && false',
     seenBy: { file: differences, test: "a payment is charging, and no request" }
   },

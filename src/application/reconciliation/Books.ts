@@ -90,12 +90,6 @@ export const make = Effect.gen(function* () {
     ))?.id
   })
 
-  /** Whether the key of the request that began the payment is still there. */
-  const isAskedFor = Effect.fnUntraced(function* (id: PaymentId) {
-    const { sql } = yield* Transaction
-    return (yield* Effect.orDie(sql`SELECT FROM idempotency_keys WHERE subject_id = ${id}::uuid LIMIT 1`)).length > 0
-  })
-
   const wholeOf = (orderId: string) =>
     Effect.catchTag(orders.lockWhole(OrderId.make(orderId)), "OrderNotFound", ({ message }) =>
       Effect.fail(cantMend(message))
@@ -130,7 +124,7 @@ export const make = Effect.gen(function* () {
           "only the payment's row asks for a refund: set it back to captured with psql (status, and refund_begun_at to NULL), and refund the order if that was asked for: docs/operations.md"
         )
       }
-      if (phase === "charge" && !(yield* isAskedFor(id))) {
+      if (phase === "charge" && !(yield* idempotency.isKnown(id))) {
         yield* Effect.orDie(
           outcomes.manual(id, phase, "its recovery is lost, and no request is known that asked for it")
         )

@@ -79,17 +79,21 @@ export const isPassedOver = (consumer: string, event: string): string => `
                 AND a.subject_id = ANY (ARRAY(SELECT ${consumer} || ' ' || s.event_id FROM event_log AS s WHERE s.aggregate_id = ${event}.aggregate_id))
                 AND (a.before ->> 'version')::int4 < ${event}.version AND (a.after ->> 'version')::int4 >= ${event}.version))`
 
-/**
- * Whether the consumer's cursor has passed an event, and nothing tells that it did so without the event's effect. Such an event is parked, skipped, or
- * given up at the inbox or the outbox. `event` is the alias of a row with `event_id`, `aggregate_id` and `version`.
- */
-export const isPassed = (consumer: string, event: string): string => `
-  (EXISTS (SELECT FROM consumer_cursors AS c
-           WHERE c.consumer_name = ${consumer} AND c.aggregate_id = ${event}.aggregate_id AND c.aggregate_type = 'Order' AND c.version >= ${event}.version)
-   AND NOT EXISTS (SELECT FROM inbox_parked AS p WHERE p.consumer_name = ${consumer} AND p.event_id = ${event}.event_id::text)
-   AND NOT EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = ${event}.event_id::text)
-   AND NOT EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = ${event}.event_id)
-   AND NOT ${isPassedOver(consumer, event)})`
+/** Whether the consumer holds an event, or was made to go on without it: it is parked, skipped, or given up at the inbox or the outbox. `event` has `event_id`, too. */
+export const isHeldOrGivenUp = (consumer: string, event: string): string => `
+  (EXISTS (SELECT FROM inbox_parked AS p WHERE p.consumer_name = ${consumer} AND p.event_id = ${event}.event_id::text)
+   OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = ${consumer} AND d.event_id = ${event}.event_id::text)
+   OR EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.event_id = ${event}.event_id)
+   OR ${isPassedOver(consumer, event)})`
+
+/** Whether the consumer's cursor has reached an event. `event` is the alias of a row with `aggregate_id` and `version`. */
+export const isReached = (consumer: string, event: string): string => `
+  EXISTS (SELECT FROM consumer_cursors AS c
+          WHERE c.consumer_name = ${consumer} AND c.aggregate_id = ${event}.aggregate_id AND c.aggregate_type = 'Order' AND c.version >= ${event}.version)`
+
+/** Whether the consumer's cursor has passed an event, and nothing tells that it did so without the event's effect. */
+export const isPassed = (consumer: string, event: string): string =>
+  `(${isReached(consumer, event)} AND NOT ${isHeldOrGivenUp(consumer, event)})`
 
 /**
  * Every row that a rule looks at is found by the key of its order. Postgres could hash a whole table instead, as long as it takes the tables for

@@ -3,13 +3,23 @@
  * its marks, and an event that it has passed has one, unless somebody has deleted or changed a row.
  */
 import { Effect, Schema } from "effect"
+import type { Statement } from "effect/sql"
 import type { Cursors } from "../../../inbox/Cursors.ts"
 import type { Inbox } from "../../../inbox/Inbox.ts"
 import { keptSince } from "../../../platform/Retention.ts"
 import * as Rows from "../../../platform/Rows.ts"
 import { Transaction } from "../../../platform/Transaction.ts"
 import { CantMend } from "../Difference.ts"
-import { isPassed, type SqlRule, within } from "../SqlRule.ts"
+import {
+  isHeldOrGivenUp,
+  isPassed,
+  isReached,
+  type Kept,
+  type Scope,
+  type Sql,
+  type SqlRule,
+  within
+} from "../SqlRule.ts"
 import { uuidOf } from "./EventRules.ts"
 
 const oneCursor = Rows.one(Schema.Struct({ version: Schema.NullOr(Schema.Int), marked: Schema.NullOr(Schema.Int) }))
@@ -100,6 +110,19 @@ export const cursorRules = ({ advance }: Cursors["Service"]): ReadonlyArray<SqlR
   }
 ]
 
+/** How many of the newest events are asked for the last ones that a consumer has marked. One that is further behind than these has an alarm: its lag. */
+const newestEvents = 10_000
+
+/** Opens a statement with the events in the scope that a consumer has not marked, and of which it may still have marks: `unmarked`. */
+const unmarkedEvents = (sql: Sql, scope: Scope, { consumers }: Kept): Statement.Fragment => sql`
+      WITH unmarked AS MATERIALIZED (
+        SELECT e.event_id, e.event_type, e.aggregate_id, e.aggregate_version AS version, e.broker_partition, e.broker_offset, e.published_at,
+               named.consumer
+        FROM event_log AS e CROSS JOIN unnest(${[...consumers]}::text[]) AS named(consumer)
+        WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order'
+          AND uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))}
+          AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id))`
+
 /** Of the archive's events. The rules of the effects follow the cursors: where the effect is missing, too, they name it. */
 export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRule> => [
   {
@@ -108,13 +131,8 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
     means: "the event counts as not applied, and its timeline never ends",
     repair: "the mark is written again: the cursor has passed the event, so it is not applied any more",
     needsArchive: true,
-    find: (sql, scope, { consumers }) => sql`
-      WITH unmarked AS MATERIALIZED (
-        SELECT e.event_id, e.event_type, e.aggregate_id, e.aggregate_version AS version, named.consumer
-        FROM event_log AS e CROSS JOIN unnest(${[...consumers]}::text[]) AS named(consumer)
-        WHERE ${within(sql, "e.event_id", scope)} AND e.aggregate_type = 'Order'
-          AND uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))}
-          AND NOT EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id))
+    find: (sql, scope, kept) => sql`
+      ${unmarkedEvents(sql, scope, kept)}
       SELECT event_id::text AS key, event_id || ' ' || consumer AS id, ${sql.literal(uuidOf("aggregate_id"))}::text AS "orderId",
              NULL::text AS "paymentId", 'a mark of ' || consumer || ', whose cursor has passed version ' || version AS expected,
              'no mark of ' || event_type AS found
@@ -123,5 +141,33 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
       const [eventId = "", consumer = ""] = id.split(" ")
       return Effect.asVoid(markFirst(consumer, [eventId]))
     }
+  },
+  {
+    name: "event-skipped",
+    books: "consumers' marks ↔ their place in the topic",
+    means: "the consumer has gone on behind the event in its partition, and will never come to it",
+    repair: undefined,
+    byHand:
+      "stop the service, and set the consumer back: paid-once roll-forward does so in Kafka, to the topic's first record; in the embedded broker set next_offset in broker_offsets with psql. What it has applied it drops: docs/reconciliation.md",
+    isOfACopy: true,
+    needsArchive: true,
+    // A consumer takes a partition's events in the order of their offsets. A topic that was made anew begins at 0 again: hence the time, too.
+    find: (sql, scope, kept) => sql`
+      ${unmarkedEvents(sql, scope, kept)},
+      unread AS MATERIALIZED (SELECT * FROM unmarked WHERE NOT ${sql.literal(isReached("unmarked.consumer", "unmarked"))}),
+      place AS MATERIALIZED (
+        SELECT DISTINCT ON (named.consumer, e.broker_partition) named.consumer, e.broker_partition, e.broker_offset, e.published_at
+        FROM (SELECT event_id, broker_partition, broker_offset, published_at FROM event_log
+              WHERE aggregate_type = 'Order' AND EXISTS (SELECT FROM unread) ORDER BY event_id DESC LIMIT ${newestEvents}) AS e
+        CROSS JOIN unnest(${[...kept.consumers]}::text[]) AS named(consumer)
+        WHERE EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id)
+        ORDER BY named.consumer, e.broker_partition, e.published_at DESC, e.broker_offset DESC)
+      SELECT event_id::text AS key, event_id || ' ' || consumer AS id, ${sql.literal(uuidOf("aggregate_id"))}::text AS "orderId",
+             NULL::text AS "paymentId",
+             event_type || ' applied by ' || consumer || ', which has applied offset ' || place.broker_offset || ' of partition ' || broker_partition AS expected,
+             'no mark and no cursor at version ' || version || ', from offset ' || unread.broker_offset AS found
+      FROM unread JOIN place USING (consumer, broker_partition)
+      WHERE place.broker_offset > unread.broker_offset AND place.published_at >= unread.published_at
+        AND NOT ${sql.literal(isHeldOrGivenUp("unread.consumer", "unread"))}`
   }
 ]

@@ -3,7 +3,7 @@ import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import type { SqlClient } from "effect/sql"
 import * as Subscribed from "../../../support/Subscribed.ts"
-import { chargeAtGateway, look, refundAtGateway } from "../Books.ts"
+import { brokenIn, chargeAtGateway, look, refundAtGateway } from "../Books.ts"
 import type { Case } from "./Case.ts"
 
 /** A payment that is under way, as its request has begun it. */
@@ -250,6 +250,9 @@ export const ordersCases: ReadonlyArray<Case> = [
           SELECT status, EXISTS (SELECT FROM outbox_tasks WHERE idempotency_key = ${`${paid.paymentId}-refund`}) AS "isAsked"
           FROM payments WHERE id = ${paid.paymentId}::uuid`
         assert.deepStrictEqual(rows, [{ status: "refunding", isAsked: false }])
+        // As the refusal says.
+        yield* sql`UPDATE payments SET status = 'captured', refund_begun_at = NULL WHERE id = ${paid.paymentId}::uuid`
+        assert.deepStrictEqual(brokenIn(yield* look), {})
       })
   },
   {
