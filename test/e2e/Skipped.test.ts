@@ -25,7 +25,7 @@ interface ByHand {
   readonly env: Readonly<Record<string, string>>
   /** Sets billing's place in the topic to its end. */
   readonly moveToEnd: Effect.Effect<unknown, unknown, SqlClient.SqlClient>
-  /** What the rule says, for this broker. */
+  /** Sets billing back, as the rule says. */
   readonly setBack: (
     run: (...args: ReadonlyArray<string>) => Effect.Effect<{ readonly code: unknown; readonly stderr: string }>
   ) => Effect.Effect<unknown, unknown, SqlClient.SqlClient>

@@ -398,7 +398,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/rules/CursorRules.ts`,
     find: "place.broker_offset > unread.broker_offset",
     replace: "place.broker_offset <> unread.broker_offset",
-    seenBy: { file: skippedEvents, test: "while it is the newest of its partition" }
+    seenBy: { file: skippedEvents, test: "it is the newest of its partition" }
   },
   {
     name: "compares-offsets-of-two-topics",
@@ -406,7 +406,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/rules/CursorRules.ts`,
     find: "AND place.published_at >= unread.published_at",
     replace: "",
-    seenBy: { file: skippedEvents, test: "while the topic was made anew" }
+    seenBy: { file: skippedEvents, test: "the topic was made anew, and begins at 0 again" }
   },
   {
     name: "takes-given-up-for-skipped",
@@ -532,8 +532,8 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "knows-no-decision",
     breaks: "an operator's discard is told as a difference, and undone by a repair",
     file: `${room}/SqlRule.ts`,
-    find: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE",
-    replace: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE false AND",
+    find: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = '",
+    replace: "OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE false AND d.consumer_name = '",
     seenBy: { file: underWay, test: "an effect that an operator has given up" }
   },
   {
