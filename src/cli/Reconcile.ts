@@ -59,7 +59,9 @@ const restOf = (items: ReadonlyArray<ReportedDifference>, { count, rule }: RuleC
   const left = items.filter(
     (item) => item.rule === rule && (item.repair === null || item.repair.outcome === "manual")
   ).length
-  return count > left ? ["", `${numberOf(count - left)} more of ${rule}: --limit lists more.`] : []
+  // None is listed of a rule that could not be compared: it counts as it did before.
+  const hint = left === 0 || left >= maximumListed ? "" : ": --limit lists more"
+  return count > left ? ["", `${numberOf(count - left)} more of ${rule}${hint}.`] : []
 }
 
 const lines = ({ compared, differences, items, notCompared, repaired, rules }: ReconciliationReport) => [
