@@ -409,6 +409,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: skippedEvents, test: "the topic was made anew, and begins at 0 again" }
   },
   {
+    name: "takes-a-second-send-for-the-place",
+    breaks: "after a lost acknowledgement events that a consumer has yet to read are differences",
+    file: `${room}/rules/CursorRules.ts`,
+    find: "AND m.processed_at >= e.published_at - interval '1 second'",
+    replace: "",
+    seenBy: { file: skippedEvents, test: "applied at its first place" }
+  },
+  {
     name: "takes-given-up-for-skipped",
     breaks: "an event that an operator has given up is a difference for ever",
     file: `${room}/rules/CursorRules.ts`,

@@ -48,6 +48,17 @@ test(
   })
 )
 
+test(
+  "an event that was sent twice, and applied at its first place, does not tell how far a consumer is",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    yield* unread
+    assert.deepStrictEqual(brokenIn(yield* look), { "event-skipped": 1 })
+    yield* sql`UPDATE event_log SET published_at = published_at + interval '1 minute'`
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
 for (const [why, change] of [
   ["it is the newest of its partition", "broker_offset = 99"],
   ["it is alone in its partition", "broker_partition = 1"],

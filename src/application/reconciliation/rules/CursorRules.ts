@@ -152,6 +152,7 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
     isOfACopy: true,
     needsArchive: true,
     // A consumer takes a partition's events in the order of their offsets. A topic that was made anew begins at 0 again: hence the time, too.
+    // An event that was sent twice is archived with its second place, and was applied long before: it does not tell how far the consumer is.
     find: (sql, scope, kept) => sql`
       ${unmarkedEvents(sql, scope, kept)},
       unread AS MATERIALIZED (SELECT * FROM unmarked WHERE NOT ${sql.literal(isReached("unmarked.consumer", "unmarked"))}),
@@ -160,7 +161,8 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
         FROM (SELECT event_id, broker_partition, broker_offset, published_at FROM event_log
               WHERE aggregate_type = 'Order' AND EXISTS (SELECT FROM unread) ORDER BY event_id DESC LIMIT ${newestEvents}) AS e
         CROSS JOIN unnest(${[...kept.consumers]}::text[]) AS named(consumer)
-        WHERE EXISTS (SELECT FROM processed_events AS m WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id)
+        WHERE EXISTS (SELECT FROM processed_events AS m
+                      WHERE m.consumer_name = named.consumer AND m.event_id = e.event_id AND m.processed_at >= e.published_at - interval '1 second')
         ORDER BY named.consumer, e.broker_partition, e.published_at DESC, e.broker_offset DESC)
       SELECT event_id::text AS key, event_id || ' ' || consumer AS id, ${sql.literal(uuidOf("aggregate_id"))}::text AS "orderId",
              NULL::text AS "paymentId",
