@@ -138,7 +138,7 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
   {
     name: "doctor-sets-what-the-database-overrides",
     breaks: "the command that is told changes nothing",
-    file: `${room}/DatabaseChecks.ts`,
+    file: `${room}/SettingChecks.ts`,
     find: 'case "database":',
     replace: 'case "nobody":',
     seenBy: { file: findings, test: "settings: commits are not durable" }
@@ -287,6 +287,14 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     find: "const last = end - endLimit",
     replace: "const last = end",
     seenBy: { file: "test/application/doctor/BehindTopic.test.ts", test: "on a large topic" }
+  },
+  {
+    name: "doctor-trusts-the-planner",
+    breaks: "a database where no index may be used is told to be analyzed, which changes nothing",
+    file: `${room}/SettingChecks.ts`,
+    find: "AND setting = 'off' AND source",
+    replace: "AND setting = 'none' AND source",
+    seenBy: { file: findings, test: "settings: the planner may not use an index" }
   },
   {
     name: "restore-over-another-history",

@@ -1,4 +1,4 @@
-/** The doctor's checks of the Postgres server: settings, connections, clocks, time of a statement, wake-ups, schema. */
+/** The doctor's checks of the Postgres server: sessions, connections, clocks, time of a statement, wake-ups, schema. */
 import { PgClient, PgConnection } from "@effect/sql-pg"
 import { Clock, Effect, Queue, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -10,54 +10,12 @@ import * as Rows from "../../platform/Rows.ts"
 import { isCurrent, type MigrationSet } from "../../postgres/Migrations.ts"
 import * as StartChecks from "../../postgres/StartChecks.ts"
 import { type Check, psql, told } from "./Check.ts"
+import { altered, settings } from "./SettingChecks.ts"
 
 const group = "postgres"
 
 /** What the checks of the server need. */
 export type Needs = PgClient.PgClient | SqlClient.SqlClient | DatabaseSettings
-
-const sourceRow = Rows.one(Schema.Struct({ source: Schema.String, database: Schema.String, role: Schema.String }))
-
-/** What gives a setting its right value, where it was given the wrong one. */
-const mended = Effect.fnUntraced(function* ({ name, value }: StartChecks.Setting) {
-  const sql = yield* SqlClient.SqlClient
-  const { database, role, source } = yield* sourceRow(sql`
-    SELECT source, format('%I', current_database()) AS database, format('%I', current_user) AS role FROM pg_settings WHERE name = ${name}`)
-  const reset = { fix: `Take it back, and restart the service: it holds for new sessions` }
-  switch (source) {
-    case "database":
-      return { ...reset, command: psql(`ALTER DATABASE ${database} RESET ${name}`) }
-    case "user":
-      return { ...reset, command: psql(`ALTER ROLE ${role} RESET ${name}`) }
-    case "database user":
-      return { ...reset, command: psql(`ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`) }
-    case "configuration file":
-      return { fix: "Set it; a commit that is not lost is worth its time", command: altered(name, value) }
-    default:
-      return { fix: `Set it to ${value} where it was set: its source is the ${source}`, command: null }
-  }
-})
-
-/** Sets what the server's file has otherwise, and has the server read it. */
-const altered = (name: string, value: string) =>
-  `${psql(`ALTER SYSTEM SET ${name} = ${value}`)} -c "SELECT pg_reload_conf()"`
-
-/** Durability, by the rules of the start. There each finding refuses the start or is logged once; here all are told. */
-const settings: Check<Needs> = {
-  group,
-  name: "settings",
-  run: Effect.gen(function* () {
-    const found = yield* StartChecks.settingFindings
-    return told(
-      "version, durability and triggers are as the service needs them",
-      yield* Effect.forEach(found, ({ sentence, setting }) =>
-        setting === undefined
-          ? Effect.succeed({ problem: sentence, fix: "Move the database to a newer Postgres", command: null })
-          : Effect.map(mended(setting), (mending) => ({ problem: sentence, ...mending }))
-      )
-    )
-  })
-}
 
 /** Session locks and LISTEN need a session of one's own. */
 const sessions: Check<Needs> = {

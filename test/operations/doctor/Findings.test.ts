@@ -476,6 +476,12 @@ const cases: ReadonlyArray<Case> = [
     command: /-c "ALTER DATABASE test_\w+ RESET session_replication_role"$/
   },
   {
+    title: "settings: the planner may not use an index",
+    fault: ["DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET enable_indexscan = off', current_database()); END $$"],
+    problem: /^enable_indexscan is off: Postgres may read whole tables/,
+    command: /-c "ALTER DATABASE test_\w+ RESET enable_indexscan"$/
+  },
+  {
     title: "clock: somebody has replaced the one clock",
     fault: [
       "CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE AS $$ SELECT clock_timestamp() + interval '1 day' $$"

@@ -1,0 +1,62 @@
+/** The doctor's check of the settings of Postgres, with where each was given its value. */
+import type { PgClient } from "@effect/sql-pg"
+import { Effect, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Rows from "../../platform/Rows.ts"
+import * as StartChecks from "../../postgres/StartChecks.ts"
+import { type Check, psql, told } from "./Check.ts"
+
+const sourceRow = Rows.one(Schema.Struct({ source: Schema.String, database: Schema.String, role: Schema.String }))
+
+/** What gives a setting its right value, where it was given the wrong one. */
+const mended = Effect.fnUntraced(function* ({ name, value }: StartChecks.Setting) {
+  const sql = yield* SqlClient.SqlClient
+  const { database, role, source } = yield* sourceRow(sql`
+    SELECT source, format('%I', current_database()) AS database, format('%I', current_user) AS role FROM pg_settings WHERE name = ${name}`)
+  const reset = { fix: `Take it back, and restart the service: it holds for new sessions` }
+  switch (source) {
+    case "database":
+      return { ...reset, command: psql(`ALTER DATABASE ${database} RESET ${name}`) }
+    case "user":
+      return { ...reset, command: psql(`ALTER ROLE ${role} RESET ${name}`) }
+    case "database user":
+      return { ...reset, command: psql(`ALTER ROLE ${role} IN DATABASE ${database} RESET ${name}`) }
+    case "configuration file":
+      return { fix: `Set it to ${value}, and reload the configuration`, command: altered(name, value) }
+    default:
+      return { fix: `Set it to ${value} where it was set: its source is the ${source}`, command: null }
+  }
+})
+
+/** Sets what the server's file has otherwise, and has the server read it. */
+export const altered = (name: string, value: string) =>
+  `${psql(`ALTER SYSTEM SET ${name} = ${value}`)} -c "SELECT pg_reload_conf()"`
+
+/** Ways of reading and joining that were switched off for all sessions. The service switches some off for its own, where it knows better. */
+const plannerRows = Rows.all(Schema.Struct({ name: Schema.String }))
+
+/** Durability, by the rules of the start: there each finding refuses the start or is logged once, here all are told. And the planner's means. */
+export const settings: Check<PgClient.PgClient | SqlClient.SqlClient> = {
+  group: "postgres",
+  name: "settings",
+  run: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const found = yield* StartChecks.settingFindings
+    const off = yield* plannerRows(sql`
+      SELECT name FROM pg_settings
+      WHERE name LIKE 'enable\\_%' AND boot_val = 'on' AND setting = 'off' AND source NOT IN ('client', 'session')`)
+    return told("version, durability, triggers and the planner are as the service needs them", [
+      ...(yield* Effect.forEach(found, ({ sentence, setting }) =>
+        setting === undefined
+          ? Effect.succeed({ problem: sentence, fix: "Move the database to a newer Postgres", command: null })
+          : Effect.map(mended(setting), (mending) => ({ problem: sentence, ...mending }))
+      )),
+      ...(yield* Effect.forEach(off, ({ name }) =>
+        Effect.map(mended({ name, value: "on" }), (mending) => ({
+          problem: `${name} is off: Postgres may read whole tables where an index has the rows, and no ANALYZE helps`,
+          ...mending
+        }))
+      ))
+    ])
+  })
+}
