@@ -8,7 +8,7 @@ import { type Check, psql, told } from "./Check.ts"
 
 const sourceRow = Rows.one(Schema.Struct({ source: Schema.String, database: Schema.String, role: Schema.String }))
 
-/** What gives a setting its right value, where it was given the wrong one. */
+/** Gives a setting its right value, where it was given the wrong one. */
 const mended = Effect.fnUntraced(function* ({ name, value }: StartChecks.Setting) {
   const sql = yield* SqlClient.SqlClient
   const { database, role, source } = yield* sourceRow(sql`

@@ -148,7 +148,7 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
     means: "the consumer has gone on behind the event in its partition, and will never come to it",
     repair: undefined,
     byHand:
-      "stop the service, and set the consumer back: paid-once roll-forward does so in Kafka, to the topic's first record; in the embedded broker set next_offset in broker_offsets with psql. What it has applied it drops: docs/reconciliation.md",
+      "set the consumer back to the topic's first record, as docs/reconciliation.md says: over Kafka with paid-once roll-forward, in the embedded broker with psql. The consumer drops what it has applied, and applies the rest",
     isOfACopy: true,
     needsArchive: true,
     // A consumer takes a partition's events in the order of their offsets. A topic that was made anew begins at 0 again: hence the time, too.
