@@ -157,18 +157,36 @@ const retry = Command.make(
 
 const cancel = Command.make(
   "cancel",
-  { json, taskId, reason, by },
-  Effect.fnUntraced(function* ({ by, json, reason, taskId }) {
-    const handled = yield* onDatabase(
-      Effect.flatMap(Tasks, (tasks) => tasks.cancel(taskId, operatorOf({ by, reason })))
-    ).pipe(Effect.map(inWords))
-    yield* print(json, handled, () => [
-      handled.state === "processing"
-        ? `Task ${taskId} runs: its worker stops it with the next heartbeat.`
-        : `Task ${taskId} is cancelled${handled.changed ? "" : " already"}.`
-    ])
+  {
+    json,
+    taskId: Argument.optional(taskId),
+    type: type.pipe(Flag.withDescription("instead of an id: every task of this type that waits or is retrying")),
+    since,
+    reason,
+    by
+  },
+  Effect.fnUntraced(function* ({ by, json, reason, since, taskId, type }) {
+    const operator = operatorOf({ by, reason })
+    if (Option.isSome(taskId) === Option.isSome(type) || (Option.isSome(taskId) && Option.isSome(since))) {
+      yield* Console.error("paid-once: cancel takes a task id, or else --type, which --since narrows down")
+      return yield* Effect.fail(new ExitStatus(2))
+    }
+    if (Option.isSome(taskId)) {
+      const id = taskId.value
+      const handled = yield* onDatabase(Effect.flatMap(Tasks, (tasks) => tasks.cancel(id, operator))).pipe(
+        Effect.map(inWords)
+      )
+      return yield* print(json, handled, () => [
+        handled.state === "processing"
+          ? `Task ${id} runs: its worker stops it with the next heartbeat.`
+          : `Task ${id} is cancelled${handled.changed ? "" : " already"}.`
+      ])
+    }
+    const filter = { type: (yield* typeOf(type))!, sinceSeconds: Option.getOrUndefined(since) }
+    const cancelled = yield* onDatabase(TaskReport.use((report) => report.cancelAll(filter, operator)))
+    yield* print(json, { cancelled }, () => [`Cancelled ${countOf(cancelled, "task")}.`])
   })
-).pipe(Command.withDescription("Cancel a task; a payment whose recovery is cancelled becomes manual"))
+).pipe(Command.withDescription("Cancel a task, or all of a type; a payment whose recovery is cancelled becomes manual"))
 
 /** The command. */
 export const tasks = Command.make("tasks").pipe(

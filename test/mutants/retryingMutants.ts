@@ -53,5 +53,13 @@ export const retryingMutants: ReadonlyArray<Mutant> = [
     find: 'state: of.state === "failed" ? "retrying" : of.state',
     replace: "state: of.state as State",
     seenBy: { file: "test/operations/TasksCommand.test.ts", test: "lists are pages, the newest first" }
+  },
+  {
+    name: "cancels-what-waits-alone",
+    breaks: "a mail that has failed once is sent, though all of its type were cancelled",
+    file: "src/operations/reports/TaskReport.ts",
+    find: '(${inState("pending")} OR ${inState("retrying")})',
+    replace: '(${inState("pending")})',
+    seenBy: { file: "test/operations/TasksCommand.test.ts", test: "lists are pages, the newest first" }
   }
 ]

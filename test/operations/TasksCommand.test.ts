@@ -87,6 +87,13 @@ it.live("lists are pages, the newest first, by state, type and age; equal failur
       (yield* rows).map(({ state }) => state),
       ["dead", "pending", "failed", "pending", "pending"]
     )
+    const operator = { actor: "ada", reason: "sent before the restore" }
+    assert.strictEqual(yield* report.cancelAll({ type: "email" }, operator), 0)
+    assert.strictEqual(yield* report.cancelAll({ type: "foreign" }, operator), 4)
+    assert.deepStrictEqual(
+      (yield* rows).map(({ state }) => state),
+      ["dead", "cancelled", "cancelled", "cancelled", "cancelled"]
+    )
   }).pipe(Effect.provide(world))
 )
 
@@ -122,6 +129,12 @@ it.live(
       assert.include((yield* run("retry", taskId, "--reason", "paper has come")).stdout, "due now")
       assert.include((yield* run("cancel", taskId, "--reason", hostile, "--by", "ada")).stdout, "is cancelled.")
       assert.include((yield* run("cancel", taskId, "--reason", "too late")).stdout, "is cancelled already.")
+      assert.include((yield* run("cancel", "--type", "email", "--reason", "all")).stdout, "Cancelled 0 tasks.")
+      for (const words of [[], [taskId, "--type", "email"], [taskId, "--since", "1h"], ["--since", "1h"]]) {
+        const refused = yield* run("cancel", ...words, "--reason", "x")
+        assert.strictEqual(refused.code, 2)
+        assert.include(refused.stderr, "cancel takes a task id, or else --type, which --since narrows down")
+      }
       const shown = (yield* run("show", taskId)).stdout
       for (const part of [
         "run 1: no paper",

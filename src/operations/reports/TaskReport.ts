@@ -104,7 +104,7 @@ const firstDetails = Rows.first(Schema.Struct({ ...Details.fields, state: TaskSt
 
 /** The column that says since when tasks of a state wait. */
 const sinceColumns: Partial<Record<State, string>> = { retrying: "enqueued_at", dead: "finished_at" }
-const deadIds = Rows.all(Schema.Struct({ taskId: TaskId }))
+const taskIds = Rows.all(Schema.Struct({ taskId: TaskId }))
 
 export class TaskReport extends Context.Service<
   TaskReport,
@@ -125,6 +125,8 @@ export class TaskReport extends Context.Service<
     readonly retryAll: (filter: Filter, operator: Operator) => Effect.Effect<Retried>
     /** What {@link retryAll} would take up now. Changes nothing. */
     readonly preview: (filter: Filter) => Effect.Effect<Preview>
+    /** Cancels all waiting and retrying tasks that match, those that waited when it began. Each is audited. Returns how many. */
+    readonly cancelAll: (filter: Filter & { readonly type: string }, operator: Operator) => Effect.Effect<number>
   }
 >()("paid-once/operations/reports/TaskReport") {
   static readonly layer: Layer.Layer<TaskReport, never, SqlClient.SqlClient | Tasks> = Layer.effect(
@@ -214,7 +216,7 @@ export class TaskReport extends Context.Service<
 
       const retryAll = Effect.fn("TaskReport.retryAll")(function* (filter: Filter, operator: Operator) {
         const found = yield* Effect.orDie(
-          deadIds(sql`
+          taskIds(sql`
             SELECT t.task_id::text AS "taskId" FROM outbox_tasks AS t WHERE ${inState("dead")} AND ${matching(filter)}
             ORDER BY t.finished_at LIMIT ${countLimit}`)
         )
@@ -229,6 +231,22 @@ export class TaskReport extends Context.Service<
         return { retried, skipped: found.length - retried }
       })
 
+      const cancelAll = Effect.fn("TaskReport.cancelAll")(function* (filter: Filter, operator: Operator) {
+        const found = yield* Effect.orDie(
+          taskIds(sql`
+            SELECT t.task_id::text AS "taskId" FROM outbox_tasks AS t
+            WHERE (${inState("pending")} OR ${inState("retrying")}) AND ${matching(filter)}
+            ORDER BY t.enqueued_at LIMIT ${countLimit}`)
+        )
+        let cancelled = 0
+        for (const { taskId } of found) {
+          // Whichever has ended meanwhile stays as it is.
+          const handled = yield* Effect.orElseSucceed(tasks.cancel(taskId, operator), () => undefined)
+          if (handled?.changed === true) cancelled += 1
+        }
+        return cancelled
+      })
+
       const previewAll = Effect.fn("TaskReport.preview")(
         (filter: Filter) =>
           preview(
@@ -238,7 +256,7 @@ export class TaskReport extends Context.Service<
         Effect.orDie
       )
 
-      return TaskReport.of({ counts, list, causes, show, retryAll, preview: previewAll })
+      return TaskReport.of({ counts, list, causes, show, retryAll, preview: previewAll, cancelAll })
     })
   )
 }
