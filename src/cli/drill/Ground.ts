@@ -131,7 +131,9 @@ export const make = Effect.fnUntraced(function* (options: {
     )
     yield* Effect.acquireRelease(Effect.orDie(Effect.retry(run(breakage.break), Breakages.retries)), () =>
       Effect.suspend(() =>
-        isWhole ? Effect.void : Effect.andThen(mend, teller.tell("mends", `Tidied up what was broken: ${breakage.what}.`))
+        isWhole
+          ? Effect.void
+          : Effect.andThen(mend, teller.tell("mends", `Tidied up what was broken: ${breakage.what}.`))
       )
     )
     return mend
