@@ -1,16 +1,20 @@
 /** The topics of a run, through a plain kafkajs client. */
-import { Effect } from "effect"
+import { Effect, Schedule } from "effect"
 import { Kafka, logLevel } from "kafkajs"
 import { partitions } from "../Service.ts"
 import { sampleEvent } from "../Workload.ts"
 import { toRecord } from "../../src/brokers/Envelope.ts"
+
+/** Ten seconds at least: a new topic has its leaders within one, as a rule. */
+const leaderTries = 100
 
 /** See {@link connect}. */
 export type Topics = Effect.Success<ReturnType<typeof connect>>
 
 /** An admin and a producer, which close with the scope. */
 export const connect = Effect.fnUntraced(function* (brokers: string) {
-  const kafka = new Kafka({ clientId: "outside", brokers: brokers.split(","), logLevel: logLevel.ERROR })
+  // What fails rejects, and a new topic is asked about until it has its leaders.
+  const kafka = new Kafka({ clientId: "outside", brokers: brokers.split(","), logLevel: logLevel.NOTHING })
   const admin = kafka.admin()
   const producer = kafka.producer({ allowAutoTopicCreation: false })
   yield* Effect.acquireRelease(
@@ -20,7 +24,18 @@ export const connect = Effect.fnUntraced(function* (brokers: string) {
 
   const create = (topic: string) =>
     Effect.promise(() =>
-      admin.createTopics({ waitForLeaders: true, topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }] })
+      admin.createTopics({
+        // kafkajs' own wait gives up at once where the broker does not know the topic yet.
+        waitForLeaders: false,
+        topics: [{ topic, numPartitions: partitions, replicationFactor: 1 }]
+      })
+    ).pipe(
+      Effect.andThen(
+        Effect.tryPromise(() => admin.fetchTopicOffsets(topic)).pipe(
+          Effect.retry({ schedule: Schedule.spaced("100 millis"), times: leaderTries }),
+          Effect.orDie
+        )
+      )
     )
 
   return {
