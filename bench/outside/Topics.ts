@@ -13,7 +13,7 @@ export type Topics = Effect.Success<ReturnType<typeof connect>>
 
 /** An admin and a producer, which close with the scope. */
 export const connect = Effect.fnUntraced(function* (brokers: string) {
-  // What fails rejects, and a new topic is asked about until it has its leaders.
+  // Quiet: a new topic is asked about until it has its leaders, and each call rejects with its error.
   const kafka = new Kafka({ clientId: "outside", brokers: brokers.split(","), logLevel: logLevel.NOTHING })
   const admin = kafka.admin()
   const producer = kafka.producer({ allowAutoTopicCreation: false })
