@@ -20,8 +20,8 @@ export const drillMutants: ReadonlyArray<Mutant> = [
     name: "drill-leaves-it-broken",
     breaks: "a drill that is interrupted leaves the broker away",
     file: ground,
-    find: "isWhole ? Effect.void : Effect.andThen(mend, ",
-    replace: "isWhole ? Effect.void : Effect.andThen(Effect.void, ",
+    find: ": Effect.andThen(mend, teller.tell",
+    replace: ": Effect.andThen(Effect.void, teller.tell",
     seenBy: interrupted
   },
   {
