@@ -125,7 +125,7 @@ export class TaskReport extends Context.Service<
     readonly retryAll: (filter: Filter, operator: Operator) => Effect.Effect<Retried>
     /** What {@link retryAll} would take up now. Changes nothing. */
     readonly preview: (filter: Filter) => Effect.Effect<Preview>
-    /** Cancels all waiting and retrying tasks that match, those that waited when it began. Each is audited. Returns how many. */
+    /** Cancels all waiting and retrying tasks that match, those that waited when it began, up to `countLimit`. Each is audited. Returns how many. */
     readonly cancelAll: (filter: Filter & { readonly type: string }, operator: Operator) => Effect.Effect<number>
   }
 >()("paid-once/operations/reports/TaskReport") {
