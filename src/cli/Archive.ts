@@ -31,7 +31,7 @@ const lines = (refilled: Refilled): ReadonlyArray<string> => {
       ? []
       : [
           `  ${countOf(unknown, "event")} that no consumer has applied, left out: ${named.unknown.map(nameOf).join(", ")}${unknown > named.unknown.length ? " first" : ""}.`,
-          "  They come by themselves, unless the database is behind its topic: paid-once doctor tells."
+          "  They come by themselves, unless the database is behind its topic, as paid-once doctor tells, or a consumer was moved past them, as paid-once reconcile tells."
         ]),
     ...(erased === 0
       ? []

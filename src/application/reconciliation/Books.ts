@@ -18,7 +18,7 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
-import { mayFollow, mayGiveBack, mayTell } from "./Told.ts"
+import { mayCancel, mayFollow, mayGiveBack, mayTell, mustBeUnheard, toldStatus } from "./Told.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -153,6 +153,8 @@ export const make = Effect.gen(function* () {
       }
       const event = yield* announcement(locked)
       yield* mayTell(id, version - 1, event._tag)
+      yield* mustBeUnheard(id, version, event._tag)
+      if (status === "cancelled") yield* mayCancel(id)
       yield* Effect.orDie(outbox.append(aggregateOf(id), version, [toNewEvent(event)]))
     }),
 
@@ -161,8 +163,11 @@ export const make = Effect.gen(function* () {
       const locked = yield* wholeOf(orderId)
       // The service writes no status without a version: a hand was here, and no other book says what it meant.
       if (locked.order.status === "cancelled") {
+        const told = yield* toldStatus(locked.order.id)
+        const ends = told === "pending" ? "cancel" : "refund"
         return yield* cantMend(
-          "only its own row says that the order is cancelled: set it back to pending with psql, and cancel it by POST /orders/{id}/cancel if that was meant"
+          `only its own row says that the order is cancelled: set its status to ${told} with psql` +
+            (told === "refunded" ? "" : `, and ${ends} it by POST /orders/{id}/${ends} if that was meant`)
         )
       }
       const event = yield* announcement(locked)

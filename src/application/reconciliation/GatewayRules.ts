@@ -75,7 +75,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "another amount went back than the payment's",
     repair: undefined,
     byHand:
-      "refund what is missing on the gateway's pages, and then run paid-once reconcile --repair, which records the whole; let the gateway correct a refund in another currency: docs/payments.md"
+      "refund what is missing on the gateway's pages, and then run paid-once reconcile --repair, which records the whole; let the gateway correct a refund in another currency, or of a charge without a capture: docs/payments.md"
   }
 ]
 
@@ -112,10 +112,14 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
   const [ours, back] = [BigInt(payment.capturedMinor), BigInt(payment.refundedMinor)]
   const ofOurs = (amountMinor: bigint) => format({ amountMinor, currency })
   const broken = (rule: string, expected: string, found: string): Broken => ({ rule, expected, found })
+  const parts = refunds.map((one) => format(one)).join(" and ")
   if (first === undefined) {
-    return ours === 0n
-      ? undefined
-      : broken("gateway-capture-missing", `${ofOurs(ours)} captured at the gateway`, "no capture there")
+    if (ours === 0n) {
+      return refunded === 0n
+        ? undefined
+        : broken("gateway-refund-differs", "no refund: nothing was captured", `${parts} refunded at the gateway`)
+    }
+    return broken("gateway-capture-missing", `${ofOurs(ours)} captured at the gateway`, "no capture there")
   }
   if (captured - refunded === 0n && ours - back === 0n && (ours === 0n || captured === ours)) return undefined
   if (captures.length > 1) {
@@ -140,7 +144,6 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
   if (refunded === back) return undefined
   if (refunded === 0n)
     return broken("gateway-refund-missing", `${ofOurs(back)} refunded at the gateway`, "no refund there")
-  const parts = refunds.map((one) => format(one)).join(" and ")
   return refunded === ours && back === 0n && refunds.every((one) => one.currency === currency)
     ? broken("gateway-refund-unrecorded", "the payment is refunded", `the payment is ${payment.status}`)
     : broken("gateway-refund-differs", `${ofOurs(back)} refunded`, `${parts} refunded at the gateway`)

@@ -23,6 +23,7 @@ const sources = [
   "captured-order-pending",
   "captured-order-cancelled",
   "refunded-order-paid",
+  "event-missing",
   "event-differs",
   "event-without-change",
   "billing-entry-missing",

@@ -26,8 +26,9 @@ const Told = Schema.Struct({
   version: Schema.Int,
   /** How many versions behind the first have a type that is known. The first is OrderPlaced. */
   known: Schema.Int,
-  /** The version of the order's row. */
-  row: Schema.Int
+  /** The version of the order's row, and its status. */
+  row: Schema.Int,
+  status: Schema.String
 })
 type Told = typeof Told.Type
 const toldRow = Rows.one(Told)
@@ -50,7 +51,8 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(version), 0)::int4 AS version,
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
               + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written)))::int4 AS known,
-             (SELECT version FROM orders WHERE id = ${orderId}::uuid) AS row
+             (SELECT version FROM orders WHERE id = ${orderId}::uuid) AS row,
+             (SELECT status FROM orders WHERE id = ${orderId}::uuid) AS status
       FROM told`)
   )
 })
@@ -94,23 +96,103 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
   }
   const first = barredBy[eventType].find((type) => told.types.includes(type))
   if (first !== undefined) {
-    return yield* new CantMend({ reason: `${first} was told of it before: its row is what is wrong` })
+    return yield* new CantMend({
+      reason:
+        first === eventType && version < told.row
+          ? wasDelivered(first, told.row)
+          : `${first} was told of it before: its row is what is wrong`
+    })
   }
   yield* mustRemember(told, version)
 })
 
-/** Fails at reserving for an order whose end was told, and at releasing what was told to be paid. The order is locked. */
+const wasDelivered = (what: string, version: number) =>
+  `${what} was told of it before: set the consumers' cursors of the order to version ${version}, and take the event from the topic: docs/reconciliation.md`
+
+/** Where an event has left its effect, beside ledger, archive and cursors. `kind` is that of its mail. */
+const effects: Readonly<
+  Record<EventType, { readonly reservations?: ReadonlyArray<string>; readonly kind?: "receipt" | "refund-notice" }>
+> = {
+  OrderPlaced: { reservations: ["reserved", "out_of_stock", "released"] },
+  PaymentDeclined: {},
+  OrderPaid: { kind: "receipt" },
+  OrderCancelled: { reservations: ["released"] },
+  OrderRefunded: { reservations: ["released"], kind: "refund-notice" }
+}
+
+/** The mail's tasks of an order. The ids of tasks and orders are by time, so its own mail is younger. */
+const hasMail = Effect.fnUntraced(function* (orderId: OrderId, kind: string) {
+  const { sql } = yield* Transaction
+  const [task] = yield* Effect.orDie(
+    sql`
+      SELECT FROM outbox_tasks
+      WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND payload ->> 'kind' = ${kind} AND strpos(payload ->> 'subject', ${orderId}) > 0
+      LIMIT 1`
+  )
+  return task !== undefined
+})
+
+/** Fails where the event of this version has left an effect: it was delivered, and the books that tell of it are lost. The order is locked. */
+export const mustBeUnheard = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
+  const { sql } = yield* Transaction
+  const { kind, reservations = [] } = effects[eventType]
+  const [held] = yield* Effect.orDie(
+    sql`
+      SELECT FROM inventory_reservations
+      WHERE order_id = ${orderId}::uuid AND status = ANY (${[...reservations]}::text[]) LIMIT 1`
+  )
+  if (held !== undefined || (kind !== undefined && (yield* hasMail(orderId, kind)))) {
+    return yield* new CantMend({ reason: wasDelivered(eventType, version) })
+  }
+})
+
+/** Fails where a mail about it was asked for under another key. The order is locked. */
+export const mayMail = Effect.fnUntraced(function* (
+  orderId: OrderId,
+  eventType: "OrderPaid" | "OrderRefunded",
+  eventId: string
+) {
+  if (yield* hasMail(orderId, effects[eventType].kind!)) {
+    return yield* new CantMend({
+      reason: `a task asks for this mail under another key: set its idempotency_key to ${eventId} with psql: docs/operations.md`
+    })
+  }
+})
+
+/** Fails at cancelling an order that holds the money of a payment that was not declined: it was paid, whatever its row says. */
+export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
+  const { sql } = yield* Transaction
+  const [kept] = yield* Effect.orDie(
+    sql`
+      SELECT FROM payments
+      WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL AND captured_minor > refunded_minor LIMIT 1`
+  )
+  if (kept !== undefined) {
+    return yield* new CantMend({
+      reason:
+        "a payment of the order is captured, so the order was paid: set its status to paid with psql, and refund it by POST /orders/{id}/refund if that was meant"
+    })
+  }
+})
+
+/** The status that the order's events tell. */
+export const toldStatus = Effect.fnUntraced(function* (orderId: OrderId) {
+  const { types } = yield* toldOf(orderId)
+  return types.includes("OrderRefunded") ? "refunded" : types.includes("OrderPaid") ? "paid" : "pending"
+})
+
+/** Fails at reserving for an order whose end was told, and at releasing for one whose end was not. The order is locked. */
 export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move: "reserve" | "release") {
   const told = yield* toldOf(orderId)
   const { types } = told
   const hasEnded = types.includes("OrderCancelled") || types.includes("OrderRefunded")
-  if (move === "reserve" ? hasEnded : types.includes("OrderPaid") && !hasEnded) {
+  yield* mustRemember(told, Math.max(told.version, told.row))
+  if (move === "reserve" ? hasEnded : !hasEnded) {
     return yield* new CantMend({ reason: "its events tell of another status: its row is what is wrong" })
   }
-  yield* mustRemember(told, Math.max(told.version, told.row))
 })
 
-/** Fails where the order was told to be paid by this payment: its money does not go back because a row says something else. */
+/** Fails where the order was told to be paid by this payment, or where its row alone says that it is cancelled: no money goes back for one row. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
   const { told } = yield* Effect.orDie(
@@ -123,4 +205,7 @@ export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymen
   if (told) return yield* new CantMend({ reason: "OrderPaid was told of this payment before: a row is what is wrong" })
   const all = yield* toldOf(orderId)
   yield* mustRemember(all, Math.max(all.version, all.row))
+  if (all.status === "cancelled" && !all.types.includes("OrderCancelled")) {
+    return yield* new CantMend({ reason: "only its own row says that the order is cancelled: a row is what is wrong" })
+  }
 })

@@ -2,14 +2,38 @@
 import { assert } from "@effect/vitest"
 import { Effect, type Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { readFileSync } from "node:fs"
+import * as Path from "node:path"
+import { root } from "../../support/TestDatabase.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
-import { cancel, place } from "../World.ts"
-import { type AgreeingBooks, agreeing, deliver, type layer, paid, repair, repairs, test } from "./Books.ts"
+import { cancel, pay, place, recover, refund } from "../World.ts"
+import {
+  type AgreeingBooks,
+  agreeing,
+  brokenIn,
+  deliver,
+  type layer,
+  look,
+  paid,
+  repair,
+  repairs,
+  test
+} from "./Books.ts"
 
 type Step<A> = (
   books: AgreeingBooks,
   sql: SqlClient.SqlClient
 ) => Effect.Effect<A, unknown, Layer.Success<typeof layer>>
+
+/** Runs the statement of docs/reconciliation.md that begins so, with its words in capitals replaced. */
+const run = Effect.fnUntraced(function* (begin: string, words: Readonly<Record<string, string>>) {
+  const page = readFileSync(Path.join(root, "docs/reconciliation.md"), "utf8")
+  const from = page.indexOf(begin)
+  assert.isAbove(from, 0, begin)
+  const statement = page.slice(from, page.indexOf(";", from))
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.unsafe(Object.entries(words).reduce((text, [word, value]) => text.replaceAll(word, value), statement))
+})
 
 /** What the customers and the shop have. No repair may change it. */
 const facts = Effect.flatMap(
@@ -42,6 +66,37 @@ const retype =
         UPDATE event_log AS e SET event_type = ${to} WHERE aggregate_id = ${orderId}
           AND aggregate_version = (SELECT version FROM orders WHERE id = ${orderId}::uuid)`
       yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+    })
+
+/** Archive, marks and cursors have lost the order's last event, which was delivered. */
+const undeliver = (orderId: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly id: string; readonly version: number }>`
+      DELETE FROM event_log AS e USING orders AS o
+      WHERE e.aggregate_id = o.id::text AND e.aggregate_version = o.version AND o.id = ${orderId}::uuid
+      RETURNING e.event_id::text AS id, o.version`
+    const { id, version } = row!
+    yield* sql`DELETE FROM processed_events WHERE event_id = ${id}::uuid`
+    yield* sql`DELETE FROM consumer_cursors WHERE aggregate_id = ${orderId} AND version <= 1`
+    yield* sql`UPDATE consumer_cursors SET version = version - 1 WHERE aggregate_id = ${orderId} AND version > 1`
+    return { id, version }
+  })
+
+const undelivered =
+  (from: "pending" | "cancelled" | "paid" | "refunded"): Step<unknown> =>
+  (books) => {
+    const one = books[from]
+    return undeliver(typeof one === "string" ? one : one.orderId)
+  }
+
+/** The ledger's entry of the last movement is lost, too. */
+const andTheEntry =
+  (from: "paid" | "refunded"): Step<unknown> =>
+  (books, sql) =>
+    Effect.gen(function* () {
+      const { id } = yield* undeliver(books[from].orderId)
+      yield* sql`DELETE FROM billing_ledger WHERE event_id = ${id}::uuid`
     })
 
 const cases: ReadonlyArray<{
@@ -114,6 +169,75 @@ const cases: ReadonlyArray<{
       })) satisfies Step<unknown>
   })),
   {
+    of: "the sale of a paid order was delivered, archive, marks, cursors and ledger have lost it, and the row says cancelled",
+    rule: "captured-order-cancelled",
+    why: /event-missing|what was told of it is forgotten/,
+    broken: (books, sql) =>
+      Effect.gen(function* () {
+        yield* andTheEntry("paid")(books, sql)
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${books.paid.orderId}::uuid`
+      })
+  },
+  ...(["pending", "cancelled", "paid", "refunded"] as const).map((status) => ({
+    of: `the last event of a ${status} order was delivered, and archive, marks and cursors have lost it`,
+    rule: "event-missing",
+    why: /was told of it before: set the consumers' cursors/,
+    broken: undelivered(status)
+  })),
+  ...(["paid", "refunded"] as const).map((status) => ({
+    of: `the last event of a ${status} order was delivered, and archive, marks, cursors and ledger have lost it`,
+    rule: "event-missing",
+    why: /was told of it before: set the consumers' cursors/,
+    broken: andTheEntry(status)
+  })),
+  ...["Bogus", "OrderRefunded", "OrderCancelled"].map((type) => ({
+    of: `the type of an archived sale says ${type}`,
+    rule: "status-unannounced",
+    why: /event-differs/,
+    broken: ((books, sql) =>
+      sql`UPDATE event_log SET event_type = ${type} WHERE aggregate_id = ${books.paid.orderId} AND event_type = 'OrderPaid'`) satisfies Step<unknown>
+  })),
+  {
+    of: "the entry of a sale is lost, and its order's row says pending",
+    rule: "captured-order-pending",
+    why: /OrderPaid was told of it before: its row is what is wrong/,
+    broken: ({ paid: { orderId } }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+        yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${orderId}::uuid`
+      })
+  },
+  {
+    of: "the entry of a sale is lost, its order's row says pending, and its payment's row manual",
+    rule: "gateway-capture-unrecorded",
+    why: /OrderPaid was told of this payment before/,
+    broken: ({ paid: { orderId, paymentId } }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+        yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${orderId}::uuid`
+        yield* sql`UPDATE payments SET status = 'manual', captured_minor = 0, captured_at = NULL WHERE id = ${paymentId}::uuid`
+      })
+  },
+  {
+    of: "the sale of an order is queued, and its row is the one before it",
+    rule: "captured-order-pending",
+    why: /its events go on to version 2, and its row ends at 1/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* pay(pending, pending)
+        yield* sql`UPDATE orders SET status = 'pending', version = 1 WHERE id = ${pending}::uuid`
+      })
+  },
+  ...["'another'", "NULL"].map((key) => ({
+    of: `the key of a receipt's task is ${key}`,
+    rule: "mail-missing",
+    why: /under another key: set its idempotency_key/,
+    broken: (({ paid: { orderId } }, sql) =>
+      sql`
+        UPDATE outbox_tasks SET idempotency_key = ${sql.literal(key)}
+        WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${orderId}%`}`) satisfies Step<unknown>
+  })),
+  {
     of: "the entry of a sale was moved to another order",
     rule: "billing-entry-missing",
     why: /the ledger has booked the event for another order/,
@@ -136,6 +260,93 @@ for (const { broken, of, rule, why } of cases) {
       assert.match(one?.repair?.why ?? "", why)
       assert.deepStrictEqual(yield* facts, before)
       assert.deepStrictEqual(yield* repairs, [])
+    })
+  )
+}
+
+test(
+  "the sale of a paid order is lost before it is published, and its row says cancelled: no repair gives its money back",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orderId = yield* place
+    yield* deliver
+    yield* pay(orderId, orderId)
+    yield* sql`DELETE FROM outbox_events`
+    yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${orderId}::uuid`
+    const before = yield* facts
+    for (const _ of ["first", "second"]) {
+      const { items } = yield* repair
+      assert.match(items.find(({ rule }) => rule === "event-missing")?.repair?.why ?? "", /set its status to paid/)
+      assert.strictEqual(items.find(({ rule }) => rule === "captured-order-cancelled")?.repair?.outcome, "manual")
+      assert.deepStrictEqual(yield* facts, before)
+    }
+    yield* sql`UPDATE orders SET status = 'paid' WHERE id = ${orderId}::uuid`
+    yield* repair
+    yield* deliver
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
+test(
+  "a payment was declined, the sale of the next one is lost, and the row says cancelled one version before: its money stays",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orderId = yield* place
+    yield* pay(orderId, "declined", "pm_declined")
+    yield* deliver
+    yield* pay(orderId, "again")
+    yield* sql`DELETE FROM outbox_events`
+    yield* sql`UPDATE orders SET status = 'cancelled', version = 2 WHERE id = ${orderId}::uuid`
+    const before = yield* facts
+    const one = (yield* repair).items.find(({ rule }) => rule === "captured-order-cancelled")
+    assert.match(one?.repair?.why ?? "", /only its own row says that the order is cancelled/)
+    assert.deepStrictEqual(yield* facts, before)
+  })
+)
+
+test(
+  "cursors and marks of an event that the archive has lost are written as the page says: the books agree",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { cancelled } = yield* agreeing
+    yield* sql`CREATE TABLE topic AS SELECT * FROM event_log WHERE aggregate_id = ${cancelled}`
+    const { id, version } = yield* undeliver(cancelled)
+    yield* repair
+    yield* run("INSERT INTO consumer_cursors", { "ORDER-ID": cancelled, VERSION: String(version) })
+    assert.deepStrictEqual(brokenIn(yield* look), { "event-unarchived": 1 })
+    // As archive refill does.
+    yield* sql`INSERT INTO event_log SELECT * FROM topic WHERE event_id = ${id}::uuid`
+    assert.deepStrictEqual(brokenIn(yield* look), { "event-differs": 1, "mark-lost": 4 })
+    yield* run("INSERT INTO processed_events", { "EVENT-ID": id })
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
+for (const [of, broken, says] of [
+  ["pending", (orderId: string) => Effect.succeed(orderId), /set its status to pending .* cancel it by POST/],
+  ["paid", (orderId: string) => pay(orderId as never, orderId), /set its status to paid .* refund it by POST/],
+  [
+    "refunded",
+    (orderId: string) =>
+      Effect.gen(function* () {
+        yield* pay(orderId as never, orderId)
+        yield* recover((yield* refund(orderId as never)).paymentId)
+      }),
+    /set its status to refunded with psql$/
+  ]
+] as const) {
+  test(
+    `the row of a ${of} order says cancelled: the refusal names the status that its events tell`,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const orderId = yield* place
+      yield* broken(orderId)
+      yield* deliver
+      yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${orderId}::uuid`
+      // The entry would doubt the row of a paid order first.
+      yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+      const one = (yield* repair).items.find(({ rule }) => rule === "status-unannounced")
+      assert.match(one?.repair?.why ?? "", says)
     })
   )
 }

@@ -1,5 +1,6 @@
 /** Orders ↔ their events: in the queue, parked, dead, or in the archive. */
 import type { Statement } from "effect/sql"
+import { eventTypes } from "../../../domain/Events.ts"
 import type { Books } from "../Books.ts"
 import { skewInterval } from "../../../platform/Ids.ts"
 import { isoTime } from "../../../platform/IsoTime.ts"
@@ -85,7 +86,8 @@ export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRu
     books,
     means: "timelines, replays and rebuilds lack the event, and so does a repair that needs it",
     repair: undefined,
-    byHand: "paid-once archive refill takes the event from the topic, if it is still there: docs/replay.md",
+    byHand:
+      "paid-once archive refill --since 3d (the days that the archive keeps) takes the event from the topic, if it is still there: docs/replay.md",
     isOfACopy: true,
     needsArchive: true,
     // All consumers jump over the version of a lost event, and of one that a roll-forward leaves out.
@@ -123,7 +125,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       "the archive tells another amount, customer, payment, time, change or other goods than the order: what is booked from it would be wrong",
     repair: undefined,
     byHand:
-      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql, or write its lost marks again where the topic has it alike: docs/operations.md",
+      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql, or write its lost marks again where the topic has it alike: docs/reconciliation.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error. An event of another type than it was
     // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id; or
@@ -144,12 +146,13 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
              told.money ->> 'amountMinor' IS DISTINCT FROM o.total_amount_minor::text
              OR told.money ->> 'currency' IS DISTINCT FROM o.currency
              OR e.data ->> 'customerId' IS DISTINCT FROM o.customer_id
-             OR NOT e.occurred_at BETWEEN uuid_v7_time(e.event_id) - ${skewInterval}::interval AND uuid_v7_time(e.event_id) + ${skewInterval}::interval
              OR (e.event_type <> 'OrderPlaced'
                  AND NOT EXISTS (SELECT FROM payments AS p WHERE p.order_id = o.id AND p.id::text = e.data ->> 'paymentId'))))
           OR (e.event_type = 'PaymentDeclined'
               AND NOT EXISTS (SELECT FROM payments AS p
-                              WHERE p.order_id = o.id AND p.id::text = e.data ->> 'paymentId' AND p.decline_reason IS NOT NULL))
+                              WHERE p.order_id = o.id AND p.id::text = e.data ->> 'paymentId' AND p.decline_reason = e.data ->> 'reason'))
+          OR NOT e.event_type = ANY (${[...eventTypes]}::text[])
+          OR NOT e.occurred_at BETWEEN uuid_v7_time(e.event_id) - ${skewInterval}::interval AND uuid_v7_time(e.event_id) + ${skewInterval}::interval
           OR (e.event_type IN ('OrderPlaced', 'OrderCancelled') AND (e.data -> 'lines')::jsonb IS DISTINCT FROM lines.items)
           OR (e.event_type = 'OrderPlaced') <> (e.aggregate_version = 1)
           OR (uuid_v7_time(e.event_id) >= ${sql.literal(keptSince("processed_events"))} AND cardinality(${[...consumers]}::text[]) > 0

@@ -1,5 +1,6 @@
 /** Orders ↔ mail: a receipt for each payment, a notice for each refund. The task's key is the event's id. */
 import { Effect } from "effect"
+import { OrderId } from "../../../domain/Ids.ts"
 import { keptSince } from "../../../platform/Retention.ts"
 import { Tasks } from "../../../tasks/Tasks.ts"
 import { TaskId } from "../../../tasks/TaskType.ts"
@@ -9,6 +10,7 @@ import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
 import { moneyText } from "../MoneyText.ts"
 import { isGivenUp, isThrough, type SqlRule, within } from "../SqlRule.ts"
+import { mayMail } from "../Told.ts"
 
 const books = "orders ↔ mail"
 
@@ -38,13 +40,14 @@ export const mailTaskRules = (tasks: Tasks["Service"]): ReadonlyArray<SqlRule> =
       FROM billing_ledger AS l
       JOIN orders AS o ON o.id = l.order_id
       JOIN outbox_tasks AS t ON t.task_type = 'email' AND t.idempotency_key = l.event_id::text
-      -- The accounts of an entry may be the ones that are wrong: the event tells before them.
-      CROSS JOIN LATERAL (SELECT CASE WHEN coalesce((SELECT e.event_type = 'OrderPaid' FROM event_log AS e WHERE e.event_id = l.event_id),
-                                                    l.debit_account = 'gateway') THEN 'receipt' ELSE 'refund-notice' END AS kind,
+      CROSS JOIN LATERAL (SELECT CASE l.debit_account WHEN 'gateway' THEN 'receipt' ELSE 'refund-notice' END AS kind,
+                                 CASE l.debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS event_type,
                                  ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} AS amount,
                                  -- An erasure names customer and address alike. The host is a setting, and may have changed.
                                  ${sql.literal(nameOfSql("o.customer_id"))} AS name) AS wanted
       WHERE ${within(sql, "l.event_id", scope)}
+        -- The accounts of the entry may be wrong, or the event's type: those have rules of their own.
+        AND NOT EXISTS (SELECT FROM event_log AS e WHERE e.event_id = l.event_id AND e.event_type <> wanted.event_type)
         AND (t.payload ->> 'kind' IS DISTINCT FROM wanted.kind
              OR split_part(t.payload ->> 'to', '@', 1) IS DISTINCT FROM wanted.name
              OR coalesce(strpos(t.payload ->> 'text', ' ' || wanted.amount || ' '), 0) = 0
@@ -96,8 +99,10 @@ export const mailRules = ({ published }: Books, tasks: Tasks["Service"]): Readon
       FROM missing WHERE NOT ${sql.literal(isGivenUp("receipts", "missing.id"))}`,
     mend: ({ id, orderId }) =>
       Effect.gen(function* () {
-        const event = yield* published(orderId!, id.endsWith("OrderPaid") ? "OrderPaid" : "OrderRefunded")
+        const eventType = id.endsWith("OrderPaid") ? "OrderPaid" : "OrderRefunded"
+        const event = yield* published(orderId!, eventType)
         if (event === undefined) return yield* new CantMend({ reason: "the archive has dropped the event" })
+        yield* mayMail(OrderId.make(orderId!), eventType, event.eventId)
         yield* receipts.handle(event).pipe(
           Effect.provideService(Tasks, tasks),
           Effect.mapError((error) => new CantMend({ reason: String(error) }))

@@ -168,6 +168,31 @@ export const eventsCases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the row of an archived event has a type that is none",
+    rule: "event-differs",
+    also: ["status-unannounced"],
+    broken: ({ paid }, sql) =>
+      sql`UPDATE event_log SET event_type = 'Bogus' WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`,
+    by: "person"
+  },
+  {
+    of: "the row of an archived declined payment tells another reason",
+    rule: "event-differs",
+    broken: ({ declined }, sql) =>
+      sql`
+        UPDATE event_log SET data = jsonb_set(data::jsonb, '{reason}', '"no reason"')::json
+        WHERE aggregate_id = ${declined} AND event_type = 'PaymentDeclined'`,
+    by: "person"
+  },
+  {
+    of: "the row of an archived cancellation has the time of another day",
+    rule: "event-differs",
+    broken: ({ cancelled }, sql) =>
+      sql`
+        UPDATE event_log SET occurred_at = occurred_at - interval '3 days' WHERE aggregate_id = ${cancelled} AND event_type = 'OrderCancelled'`,
+    by: "person"
+  },
+  {
     of: "the row of an archived event has the time of another day",
     rule: "event-differs",
     broken: ({ paid }, sql) =>

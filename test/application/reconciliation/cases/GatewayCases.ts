@@ -107,6 +107,16 @@ export const gatewayCases: ReadonlyArray<Case> = [
       })
   },
   {
+    of: "a charge that was declined was refunded at the gateway",
+    rule: "gateway-refund-differs",
+    broken: ({ declined }, sql) =>
+      Effect.flatMap(
+        sql<{ readonly id: string }>`SELECT id::text FROM payments WHERE order_id = ${declined}::uuid`,
+        ([payment]) => refundAtGateway(payment!.id, "re_1", 100)
+      ),
+    by: "person"
+  },
+  {
     of: "the charge was refunded at the gateway in another currency",
     rule: "gateway-refund-differs",
     broken: ({ paid }, sql) =>
