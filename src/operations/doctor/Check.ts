@@ -70,8 +70,14 @@ export const notChecked = (why: string): Outcome => ({ _tag: "NotChecked", why }
 /** Opens psql on the database of a service that has one of its own. The embedded one is opened otherwise: {@link throughPsql}. */
 const psqlOpened = 'psql "$DATABASE_URL"'
 
-/** A statement for psql, as an operator types it. */
-export const psql = (statement: string): string => `${psqlOpened} -c "${statement.replaceAll('"', '\\"')}"`
+const quoted = (statements: string): string => `"${statements.replace(/["\\$`]/g, "\\$&")}"`
+
+/** Statements for psql, as an operator types them. Together they are one transaction. */
+export const psql = (statements: string): string => `${psqlOpened} -c ${quoted(statements)}`
+
+/** Statements for psql and then those of a file, in one transaction. */
+export const psqlFile = (statements: string, path: string): string =>
+  `${psqlOpened} -1 -c ${quoted(statements)} -f ${path}`
 
 /** The report with `opened` as the way to open psql. */
 export const throughPsql = (report: DoctorReport, opened: string): DoctorReport => ({

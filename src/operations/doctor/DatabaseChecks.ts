@@ -215,7 +215,7 @@ const wakeups: Check<Needs> = {
   )
 }
 
-const constraints = Rows.all(Schema.Struct({ table: Schema.String, name: Schema.String }))
+const constraints = Rows.all(Schema.Struct({ kind: Schema.String, of: Schema.String, name: Schema.String }))
 
 const schemaOf = (sets: ReadonlyArray<MigrationSet>): Check<Needs> => ({
   group: "schema",
@@ -224,18 +224,20 @@ const schemaOf = (sets: ReadonlyArray<MigrationSet>): Check<Needs> => ({
     const sql = yield* SqlClient.SqlClient
     const pending = yield* Effect.filter(sets, (set) => Effect.map(isCurrent(set), (current) => !current))
     const unproved = yield* constraints(sql`
-      SELECT conrelid::regclass::text AS table, conname AS name FROM pg_constraint
-      WHERE NOT convalidated AND connamespace = current_schema()::regnamespace ORDER BY 1, 2`)
+      SELECT CASE contypid WHEN 0 THEN 'TABLE' ELSE 'DOMAIN' END AS kind,
+             CASE contypid WHEN 0 THEN conrelid::regclass::text ELSE contypid::regtype::text END AS of, conname AS name
+      FROM pg_constraint
+      WHERE NOT convalidated AND connamespace = current_schema()::regnamespace ORDER BY 1, 2, 3`)
     return told("every migration of this version is applied", [
       ...pending.map(({ table }) => ({
         problem: `migrations of this version are not applied (${table}): its statements may meet a table that they do not know`,
         fix: "Apply them; running processes of the older version go on beside it",
         command: "npm run paid-once -- migrate"
       })),
-      ...unproved.map(({ name, table }) => ({
-        problem: `the constraint ${name} of ${table} was never validated: older rows may break it`,
+      ...unproved.map(({ kind, name, of }) => ({
+        problem: `the constraint ${name} of ${of} was never validated: older rows may break it`,
         fix: "Validate it; the table is written meanwhile",
-        command: psql(`ALTER TABLE ${table} VALIDATE CONSTRAINT ${name}`)
+        command: psql(`ALTER ${kind} ${of} VALIDATE CONSTRAINT ${name}`)
       }))
     ])
   })

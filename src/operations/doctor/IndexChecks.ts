@@ -5,11 +5,10 @@
  */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { readFile } from "node:fs/promises"
-import * as Path from "node:path"
 import * as Rows from "../../platform/Rows.ts"
 import type { MigrationSet } from "../../postgres/Migrations.ts"
 import { type Check, type Finding, psql, told } from "./Check.ts"
+import * as Expected from "./Expected.ts"
 
 const allIndexes = Rows.all(Schema.Struct({ name: Schema.String, definition: Schema.String, isValid: Schema.Boolean }))
 
@@ -26,13 +25,6 @@ export const found = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 
 /** `CREATE [UNIQUE] INDEX name ON …` */
 const nameIn = (definition: string): string => / INDEX (\S+) ON /.exec(definition)?.[1] ?? definition
-
-/** The lines of a file beside the migrations. */
-export const linesOf = ({ directory }: MigrationSet, file: string) =>
-  Effect.map(
-    Effect.promise(() => readFile(Path.join(directory, file), "utf8")),
-    (text) => text.split("\n").filter((line) => line !== "")
-  )
 
 /** Postgres makes and drops none concurrently of a table with partitions. */
 const isOfPartitions = (definition: string) => definition.includes(" ON ONLY ")
@@ -80,10 +72,10 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
   name: "indexes",
   run: Effect.gen(function* () {
     const indexes = new Map((yield* found).map((index) => [index.name, index]))
-    const expected = (yield* Effect.forEach(sets, (set) => linesOf(set, "indexes.txt"))).flat()
+    const expected = yield* Expected.linesOf(sets, "indexes.txt")
     return told(
       `${expected.length} indexes are there and valid`,
-      expected.flatMap((definition) => findingOf(definition, indexes) ?? [])
+      expected.flatMap(({ line }) => findingOf(line, indexes) ?? [])
     )
   })
 })

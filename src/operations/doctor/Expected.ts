@@ -1,0 +1,45 @@
+/** What the migrations make, as the checks of the schema compare it: the files beside them, and the role that owns it. */
+import { Effect, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { readFile } from "node:fs/promises"
+import * as Path from "node:path"
+import * as Rows from "../../platform/Rows.ts"
+import { isBeyond, type MigrationSet } from "../../postgres/Migrations.ts"
+
+/** The database has a schema that this release does not know: what it lacks or has in another way may be meant so. */
+export class SchemaNewer extends Schema.TaggedError<SchemaNewer>()("SchemaNewer", { table: Schema.String }) {
+  override get message() {
+    return `a newer release has migrated this database (${this.table}): its own doctor knows the schema`
+  }
+}
+
+/** The lines of the file beside each set of migrations, or its parts. Fails with {@link SchemaNewer}: a fix would take back what is newer. */
+export const linesOf = Effect.fnUntraced(function* (
+  sets: ReadonlyArray<MigrationSet>,
+  file: string,
+  between: RegExp = /\n/
+) {
+  const parts = yield* Effect.forEach(sets, (set) =>
+    Effect.gen(function* () {
+      if (yield* isBeyond(set)) return yield* new SchemaNewer({ table: set.table })
+      const text = yield* Effect.promise(() => readFile(Path.join(set.directory, file), "utf8"))
+      return text
+        .trimEnd()
+        .split(between)
+        .map((line) => ({ line, set }))
+    })
+  )
+  return parts.flat()
+})
+
+const ownerRow = Rows.one(Schema.Struct({ owner: Schema.String }))
+
+/** The role that owns the tables. What a fix makes as the superuser would be the superuser's, without the rights that the service has by default. */
+export const owner = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  Effect.map(
+    ownerRow(
+      sql`SELECT relowner::regrole::text AS owner FROM pg_class WHERE oid = to_regclass('migrations_mechanism')`
+    ),
+    ({ owner }) => owner
+  )
+)
