@@ -1,4 +1,4 @@
-/** What the migrations make, as the checks of the schema compare it: the files beside them, and the role that owns it. */
+/** The schema as the migrations make it, from the files beside them, and the role that owns it. The checks of the schema compare with it. */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { readFile } from "node:fs/promises"
@@ -34,7 +34,7 @@ export const linesOf = Effect.fnUntraced(function* (
 
 const ownerRow = Rows.one(Schema.Struct({ owner: Schema.String }))
 
-/** The role that owns the tables. What a fix makes as the superuser would be the superuser's, without the rights that the service has by default. */
+/** The role that owns the tables. A view that a superuser makes is the superuser's, and the service may not read it: a fix makes it as the owner. */
 export const owner = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   Effect.map(
     ownerRow(

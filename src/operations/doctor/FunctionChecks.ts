@@ -1,7 +1,7 @@
 /**
  * The doctor's check of functions: each one does what the migrations wrote. Triggers, identifiers and daily partitions rest on them.
  *
- * `functions.txt` beside the migrations has the statements that make them. test/operations/doctor/Indexes.test.ts holds it. Postgres 15 and 18 write
+ * `functions.txt` beside the migrations has the statements that make them. test/operations/doctor/Indexes.test.ts holds it. Postgres 15 to 18 write
  * them alike.
  */
 import { Effect, Schema } from "effect"
@@ -58,7 +58,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
           return {
             problem: `the function ${name} is ${isThere ? "another one" : "missing"}: what it sets, refuses or makes is not as the code expects`,
             fix: "Make all of them again, and look at the rows that were written meanwhile",
-            // Whose function it is counts: it may have its owner's rights. The path is that of the project's directory, where npm run works, too.
+            // A function may have its owner's rights, so it must not become the superuser's. The path is that of the project's directory, where npm run works, too.
             command: psqlFile(
               `${isThere ? `ALTER FUNCTION ${name} OWNER TO ${owner}; ` : ""}SET ROLE ${owner}`,
               `migrations/${Path.basename(set.directory)}/${file}`

@@ -2,7 +2,7 @@
  * The doctor's check of tables: their columns, sequences, storage parameters, triggers and views are as the migrations make them. No trigger and no
  * autovacuum is switched off, and every table outlives a crash.
  *
- * `tables.txt` beside the migrations has a statement for each. test/operations/doctor/Indexes.test.ts holds it. Postgres 15 and 18 write them alike.
+ * `tables.txt` beside the migrations has a statement for each. test/operations/doctor/Indexes.test.ts holds it. Postgres 15 to 18 write them alike.
  */
 import { Clock, Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
@@ -119,7 +119,7 @@ const ofHindered = ({ rule, table }: { readonly table: string; readonly rule: st
         command: psql(`DROP RULE ${rule} ON ${table}`)
       }
 
-/** What a statement makes: two of one key are two versions of one thing. */
+/** Two statements of one key make two versions of one thing. */
 const keyOf = (statement: string): string =>
   triggerIn(statement)?.slice(1).join(" ") ??
   /^(ALTER TABLE \S+ (ADD COLUMN \S+|SET \(\w+)|ALTER SEQUENCE \S+|CREATE VIEW \S+)/.exec(statement)?.[0] ??
@@ -143,7 +143,7 @@ const dropped = (statement: string): string => {
     : `DROP TRIGGER IF EXISTS ${name} ON ${table}`
 }
 
-/** What the fixes need to know: all that the migrations make, its owner, and the time. */
+/** A fix needs to know all that the migrations make, its owner, and the time. */
 interface Made {
   readonly all: ReadonlyArray<string>
   readonly owner: string
@@ -182,7 +182,7 @@ const altered = (expected: string, there: string, { all, nowMillis, owner }: Mad
   return [...users.map(dropped), alter, ...madeBy(owner, users)].join("; ")
 }
 
-/** What is wrong with a property, given what there is in its place. */
+/** Compares a property with the one in its place. */
 const findingOf = (expected: string, there: string | undefined, made: Made): ReadonlyArray<Finding> => {
   if (there === expected) return []
   const [verb, kind = "", name = "", ...rest] = expected.split(" ")

@@ -98,7 +98,7 @@ it("a shell hands a statement to psql as it is", () => {
   assert.strictEqual(execFileSync("sh", ["-c", printed], { encoding: "utf8" }), statement)
 })
 
-/** What a command gives to psql, as one statement. As by psql, it is one transaction. */
+/** The statements of a command for psql as one. As by psql, they are one transaction. */
 const statementOf = (command: string | null) => {
   const [, statements = "", file] = / -c "(.*)"(?: -f (\S+))?$/s.exec(command ?? "") ?? []
   const unquoted = statements.replace(/\\(["\\$`])/g, "$1")
