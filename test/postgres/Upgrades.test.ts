@@ -3,7 +3,9 @@ import { PgClient } from "@effect/sql-pg"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Migrations from "../../src/postgres/Migrations.ts"
+import { examine } from "../operations/doctor/Examined.ts"
 import * as OlderSchema from "../support/OlderSchema.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
@@ -62,6 +64,10 @@ it.live(
         yield* Migrations.apply([mechanism!, business!])
         assert.deepStrictEqual([yield* payments, yield* keys], was)
         assert.deepStrictEqual(yield* unchecked, [])
+        const { of } = yield* Effect.provide(examine(), DatabaseSettings.layerOf({ url }))
+        for (const name of ["indexes", "constraints", "tables", "functions"]) {
+          assert.deepInclude(of(name), { outcome: "ok", findings: [] })
+        }
         // What 0107 and 0108 allow, and what no release does.
         yield* sql`UPDATE payments SET status = 'manual' WHERE status = 'captured'`
         yield* sql`UPDATE payments SET status = 'refunding', captured_minor = 100, refund_begun_at = clock_now() WHERE status = 'declined'`

@@ -271,7 +271,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
       ...(yield* hindered).map(ofHindered),
       ...gone.map((table) => ({
         problem: `the table ${table} is gone: statements that name it fail`,
-        fix: "Stop the service's processes, and restore a backup (docs/restore.md)",
+        fix: "Rename it back if it has got another name; otherwise its rows are in a backup (docs/restore.md)",
         command: null
       })),
       ...expected
