@@ -19,7 +19,7 @@ export const long = [
   "test/http/{AdminOverview,AdminStream,Journey}.test.ts",
   "test/lab/Lab.test.ts",
   "test/lift/*.test.ts",
-  "test/operations/{*Command,Maintenance,OperatorDatabase}.test.ts",
+  "test/operations/{*Command,Alone,Maintenance,OperatorDatabase}.test.ts",
   "test/operations/doctor/{Findings,Surroundings}.test.ts",
   "test/platform/ControlConnection.test.ts",
   "test/postgres/embedded/*.test.ts",

@@ -93,9 +93,22 @@ const teardown: Runtime.Teardown = (exit, onExit) => {
   onExit(error instanceof ExitStatus ? error.status : 1)
 }
 
+/** An outage of the database, or the end of its session, is a defect to most of our code, and no mistake of it. By its tags, as below. */
+const isOfLostConnection = (error: unknown) =>
+  error instanceof Error &&
+  "reason" in error &&
+  typeof error.reason === "object" &&
+  error.reason !== null &&
+  "_tag" in error.reason &&
+  error.reason._tag === "ConnectionError"
+
 const report = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
   if (Cause.hasInterruptsOnly(cause)) return Effect.void
   const failure = Cause.findErrorOption(cause)
+  const defect = Cause.squash(cause)
+  if (Option.isNone(failure) && isOfLostConnection(defect)) {
+    return Console.error(`paid-once: the connection to Postgres was lost: ${innermost(defect)}`)
+  }
   if (Option.isSome(failure)) {
     const error = failure.value
     if (error instanceof ExitStatus) return Effect.void

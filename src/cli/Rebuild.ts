@@ -26,10 +26,10 @@ const line = ({ done, perSecond, phase, secondsLeft, total }: Progress): string 
 
 const lines = ({ consumer, events, seconds, tables }: Rebuilt): ReadonlyArray<string> => [
   `Rebuilt ${consumer} from ${countOf(events, "event")} in ${seconds.toFixed(1)} s.`,
-  ...tables.map(({ added, removed, table }) =>
-    added + removed === 0
+  ...tables.map(({ added, changed, removed, table }) =>
+    added + changed + removed === 0
       ? `  ${table}: it was right, and no row has changed.`
-      : `  ${table}: ${countOf(removed, "row")} removed, and ${added} added.`
+      : `  ${table}: ${countOf(changed, "row")} changed, ${removed} removed, and ${added} added.`
   )
 ]
 

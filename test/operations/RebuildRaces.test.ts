@@ -35,7 +35,7 @@ it.live("a slice that has written before the swap is in the new rows: the swap w
     yield* Fiber.join(slice)
     assert.deepInclude(yield* Fiber.join(rebuilding), {
       events: 6,
-      tables: [{ table: "trails", removed: 0, added: 0 }]
+      tables: [{ table: "trails", removed: 0, added: 0, changed: 0 }]
     })
     assert.deepStrictEqual(yield* trails, ["a 1,2,3,4,5,6"])
   }).pipe(Effect.scoped, Effect.provide(world))
@@ -76,7 +76,7 @@ it.live("what the consumer applies between the catch-up and the swap is filled i
         return Effect.provideContext(Effect.orDie(during), context)
       })
     )
-    assert.deepInclude(rebuilt, { events: 8, tables: [{ table: "trails", removed: 0, added: 0 }] })
+    assert.deepInclude(rebuilt, { events: 8, tables: [{ table: "trails", removed: 0, added: 0, changed: 0 }] })
     assert.deepStrictEqual(yield* trails, ["a 1,2,3,4,5,6", "b 1,2"])
     assert.strictEqual(yield* leftOver, 0)
   }).pipe(Effect.scoped, Effect.provide(world))

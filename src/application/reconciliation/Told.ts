@@ -109,7 +109,7 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
 const wasDelivered = (what: string, version: number) =>
   `${what} was told of it before: set the consumers' cursors of the order to version ${version}, and take the event from the topic: docs/reconciliation.md`
 
-/** Where an event has left its effect, beside ledger, archive and cursors. `kind` is that of its mail. */
+/** The effects of an event, besides ledger, archive and cursors. `kind` is that of its mail. */
 const effects: Readonly<
   Record<EventType, { readonly reservations?: ReadonlyArray<string>; readonly kind?: "receipt" | "refund-notice" }>
 > = {
@@ -192,7 +192,7 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   }
 })
 
-/** Fails where the order was told to be paid by this payment, or where its row alone says that it is cancelled: no money goes back for one row. */
+/** Fails where OrderPaid was told of this payment, and where nothing but the order's row says that it is cancelled. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
   const { told } = yield* Effect.orDie(

@@ -22,13 +22,16 @@ const lockTimeout = "1s"
 /** How many rows of a table the swap has changed: all that the rebuild has corrected. */
 export interface Corrected {
   readonly table: string
-  /** Rows that the old table had, and the new one has not, or with other values. */
+  /** Rows of keys that the new table has not. */
   readonly removed: number
-  /** Rows that the new table has, and the old one had not, or with other values. */
+  /** Rows of keys that the old table had not. */
   readonly added: number
+  /** Rows that both have, with other values. */
+  readonly changed: number
 }
 
 const counted = Rows.one(Schema.Struct({ count: Schema.Int }))
+const countedGone = Rows.one(Schema.Struct({ removed: Schema.Int, changed: Schema.Int }))
 const compared = Rows.one(Schema.Struct({ alike: Schema.Boolean }))
 
 /** Whether both tables of each pair have the same columns in the same order. A migration has to change both. */
@@ -77,19 +80,19 @@ const lockLive = Effect.fnUntraced(function* (projection: Projection) {
 const replace = Effect.fnUntraced(function* ({ key, live, rebuilt }: ProjectionTable) {
   const { sql } = yield* Transaction
   const sameKey = sql.and(key.map((column) => sql`old.${sql(column)} = new.${sql(column)}`))
-  const { count: removed } = yield* counted(sql`
+  const { changed, removed } = yield* countedGone(sql`
     WITH gone AS (
       DELETE FROM ${sql(live)} AS old
       WHERE NOT EXISTS (SELECT FROM ${sql(rebuilt)} AS new WHERE ${sameKey} AND ROW(new.*) IS NOT DISTINCT FROM ROW(old.*))
-      RETURNING 1)
-    SELECT count(*)::int4 AS count FROM gone`)
-  const { count: added } = yield* counted(sql`
+      RETURNING EXISTS (SELECT FROM ${sql(rebuilt)} AS new WHERE ${sameKey}) AS is_changed)
+    SELECT count(*) FILTER (WHERE NOT is_changed)::int4 AS removed, count(*) FILTER (WHERE is_changed)::int4 AS changed FROM gone`)
+  const { count } = yield* counted(sql`
     WITH new_rows AS (
       INSERT INTO ${sql(live)}
       SELECT new.* FROM ${sql(rebuilt)} AS new WHERE NOT EXISTS (SELECT FROM ${sql(live)} AS old WHERE ${sameKey})
       RETURNING 1)
     SELECT count(*)::int4 AS count FROM new_rows`)
-  return { table: live, removed, added } satisfies Corrected
+  return { table: live, removed, added: count - changed, changed } satisfies Corrected
 })
 
 /**

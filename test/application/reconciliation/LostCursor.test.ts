@@ -21,7 +21,7 @@ const rebuild = Effect.gen(function* () {
   const { tables } = yield* Rebuild.use(({ run }) =>
     run(analyticsProjection, { actor: "ada", reason: "a test" }, () => Effect.void)
   ).pipe(Effect.provide(Layer.provide(Rebuild.layer, Layer.succeed(PgClient.PgClient, client))))
-  return tables.reduce((sum, { added, removed }) => sum + added + removed, 0)
+  return tables.reduce((sum, { added, changed, removed }) => sum + added + changed + removed, 0)
 })
 
 test(
