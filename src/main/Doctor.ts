@@ -30,6 +30,7 @@ import * as IndexChecks from "../operations/doctor/IndexChecks.ts"
 import * as LockChecks from "../operations/doctor/LockChecks.ts"
 import * as MetricChecks from "../operations/doctor/MetricChecks.ts"
 import * as PlanChecks from "../operations/doctor/PlanChecks.ts"
+import * as RightChecks from "../operations/doctor/RightChecks.ts"
 import * as TableChecks from "../operations/doctor/TableChecks.ts"
 import * as TaskChecks from "../operations/doctor/TaskChecks.ts"
 import * as TopicChecks from "../operations/doctor/TopicChecks.ts"
@@ -133,6 +134,7 @@ const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray
   ConstraintChecks.check(sets),
   TableChecks.check(sets),
   FunctionChecks.check(sets),
+  RightChecks.check,
   ...VacuumChecks.checks,
   ...UpkeepChecks.checks,
   BooksCheck.check,

@@ -7,6 +7,7 @@ import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { newOrder, send, sendElsewhere } from "../http/Service.ts"
 import { eventually } from "../support/Counters.ts"
 import { Directory, environmentWith } from "../support/OperatorCommand.ts"
+import { plantedEnv } from "../mutants/planted.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 const token = "the-operator-of-this-test"
@@ -60,7 +61,7 @@ it.live("at night a process with the role maintenance compares the books, once",
     yield* sql`
       CREATE OR REPLACE FUNCTION clock_now() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
       AS $$ SELECT date_trunc('day', clock_timestamp(), 'UTC') + interval '1 day 3 hours 5 minutes' $$`
-    yield* ServiceProcess.start({ roles: "maintenance", env: yield* environmentWith({}) })
+    yield* ServiceProcess.start({ roles: "maintenance", env: yield* environmentWith(plantedEnv()) })
     const runs = sql`SELECT actor, differences FROM reconciliation_runs`
     yield* eventually(
       "the nightly run",

@@ -44,8 +44,8 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "doctor-takes-added-triggers",
     breaks: "somebody's trigger changes or refuses what the service writes, and nobody hears of it",
     file: `${room}/TableChecks.ts`,
-    find: "!keys.has(keyOf(statement))",
-    replace: "keys.size === 0",
+    find: "triggerIn(statement) !== null && !keys.has(keyOf(statement))",
+    replace: "triggerIn(statement) !== null && keys.size === 0",
     seenBy: { file: findings, test: "tables: somebody has added a trigger to a partition" }
   },
   {
@@ -150,10 +150,42 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
   {
     name: "tables-with-hidden-rows",
     breaks: "row-level security and rules change what statements do, and nobody names them",
-    file: "src/operations/doctor/TableChecks.ts",
-    find: "      ...(yield* hindered).map(ofHindered),\n",
-    replace: "",
+    file: "src/operations/doctor/TableHazards.ts",
+    find: "...(yield* hindered).map(ofHindered)\n",
+    replace: "...[]\n",
     seenBy: { file: findings, test: "tables: row-level security" }
+  },
+  {
+    name: "rights-that-are-gone",
+    breaks: "the service's role may not write a table any more, and nobody says so",
+    file: "src/operations/doctor/RightChecks.ts",
+    find: "ELSE has_table_privilege(oid, privilege) END",
+    replace: "ELSE true END",
+    seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "what a superuser makes by a fix is the owner's" }
+  },
+  {
+    name: "no-default-partition",
+    breaks: "of a day without a partition nothing can be published, and nobody says so",
+    file: "src/operations/doctor/TableChecks.ts",
+    find: "WHERE pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT'",
+    replace: "WHERE true",
+    seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "the statements that mend tables" }
+  },
+  {
+    name: "makes-a-detached-day",
+    breaks: "the fix of a detached day is a round of upkeep, which can't make it while its table is there",
+    file: "src/operations/doctor/UpkeepChecks.ts",
+    find: "...(attach === null\n",
+    replace: "...(attach !== undefined\n",
+    seenBy: { file: "test/operations/doctor/Fixes.test.ts", test: "the statements that mend tables" }
+  },
+  {
+    name: "adds-a-renamed-column",
+    breaks: "the fix of a column with another name makes an empty one beside it",
+    file: "src/operations/doctor/TableChecks.ts",
+    find: "command: others.length === 0 ? psql(expected) : null",
+    replace: "command: psql(expected)",
+    seenBy: { file: findings, test: "tables: a column has another name" }
   },
   {
     name: "days-with-a-hole",
@@ -166,7 +198,7 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
   {
     name: "doctor-takes-sleeping-triggers",
     breaks: "foreign keys are switched off, and nobody hears of it",
-    file: `${room}/TableChecks.ts`,
+    file: `${room}/TableHazards.ts`,
     find: "IN ('D', 'R') GROUP",
     replace: "IN ('R') GROUP",
     seenBy: { file: findings, test: "tables: triggers and foreign keys are switched off" }
@@ -174,7 +206,7 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
   {
     name: "doctor-takes-unlogged-tables",
     breaks: "a crash empties the ledger, and nobody was warned",
-    file: `${room}/TableChecks.ts`,
+    file: `${room}/TableHazards.ts`,
     find: "AND (relpersistence = 'u'",
     replace: "AND (relpersistence = 'x'",
     seenBy: { file: findings, test: "tables: a crash would empty the ledger" }
@@ -182,7 +214,7 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
   {
     name: "doctor-takes-sleeping-autovacuum",
     breaks: "the queue's dead rows stay for ever, and nobody was warned",
-    file: `${room}/TableChecks.ts`,
+    file: `${room}/TableHazards.ts`,
     find: "AND NOT option_value::boolean))",
     replace: "AND option_value IS NULL))",
     seenBy: { file: findings, test: "tables: autovacuum is switched off for the queue" }

@@ -40,6 +40,15 @@ export const rebuildMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: rebuild, test: "events that the consumer holds come later" }
   },
   {
+    name: "compares-each-cursor-with-each",
+    breaks: "a rebuild of many aggregates does not come to its end where the statistics say that none was rebuilt",
+    file: `${room}/AppliedRuns.ts`,
+    find: `      GROUP BY aggregate_id, aggregate_type HAVING max(live) > max(own) LIMIT`,
+    replace: `      WHERE NOT EXISTS (SELECT FROM rebuild_cursors AS r WHERE r.version >= live AND r.aggregate_id || '' = cursors.aggregate_id)
+      GROUP BY aggregate_id, aggregate_type HAVING max(live) > max(own) LIMIT`,
+    seenBy: { file: rebuild, test: "after the statistics have seen no rebuild's cursors" }
+  },
+  {
     name: "forgets-what-was-given-up",
     breaks: "a rebuild gives an event its effect that was given up before it was sent",
     file: "src/inbox/Cursors.ts",

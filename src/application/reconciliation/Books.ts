@@ -18,7 +18,7 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
-import { mayCancel, mayFollow, mayGiveBack, mayTell, mustBeUnheard, toldStatus } from "./Told.ts"
+import { mayCancel, mayFollow, mayGiveBack, mayResolve, mayTell, toldStatus } from "./Told.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -105,7 +105,6 @@ export const make = Effect.gen(function* () {
     /** The money of a capture goes back. */
     giveBack: Effect.fnUntraced(function* (id: PaymentId) {
       const payment = yield* Effect.orDie(payments.lock(id))
-      yield* mayFollow(payment.orderId, id)
       yield* mayGiveBack(payment.orderId, id)
       yield* payments.move(payment, { to: "refunding" })
       yield* tasks.enqueue(paymentRecover, { paymentId: id }, { idempotencyKey: recoveryKeyOf(id, "refund") })
@@ -119,11 +118,12 @@ export const make = Effect.gen(function* () {
       const { orderId, status, wasDeclined } = yield* Effect.orDie(payments.lock(id))
       const phase = status === "refunding" ? "refund" : "charge"
       const { status: ordered } = yield* Effect.orDie(orders.lock(orderId))
-      if (phase === "refund" && ordered === "paid" && !wasDeclined) {
+      if (phase === "refund" && ordered !== "cancelled" && !wasDeclined) {
         return yield* cantMend(
           "only the payment's row asks for a refund: set it back to captured with psql (status, and refund_begun_at to NULL), and refund the order if that was asked for: docs/operations.md"
         )
       }
+      yield* (phase === "refund" ? mayGiveBack : mayResolve)(orderId, id)
       if (phase === "charge" && !(yield* idempotency.isKnown(id))) {
         yield* Effect.orDie(
           outcomes.manual(id, phase, "its recovery is lost, and no request is known that asked for it")
@@ -153,7 +153,6 @@ export const make = Effect.gen(function* () {
       }
       const event = yield* announcement(locked)
       yield* mayTell(id, version - 1, event._tag)
-      yield* mustBeUnheard(id, version, event._tag)
       if (status === "cancelled") yield* mayCancel(id)
       yield* Effect.orDie(outbox.append(aggregateOf(id), version, [toNewEvent(event)]))
     }),

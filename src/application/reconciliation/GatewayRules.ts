@@ -39,7 +39,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "an order counts as paid, and the gateway has no such money",
     repair: undefined,
     byHand:
-      "look with paid-once payments check, and ask the gateway for the payment's id; if no money has come, the customer has to pay again: docs/payments.md"
+      "look with paid-once payments check, and ask the gateway for the payment's id; if no money has come, ask the customer for it, for the order can't be paid here a second time, or let the accountant write it off: docs/payments.md"
   },
   {
     name: "gateway-amount-differs",
@@ -131,6 +131,10 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
           `${format({ amountMinor: captured - refunded, currency: first.currency })} in ${captures.length} captures`
         )
   }
+  // What was too much may have gone back.
+  const isSettled =
+    first.currency === currency && first.amountMinor > amountMinor && captured - refunded === ours - back
+  if (isSettled) return undefined
   if (first.amountMinor !== amountMinor || first.currency !== currency) {
     return broken(
       "gateway-amount-differs",

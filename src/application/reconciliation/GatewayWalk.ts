@@ -10,11 +10,11 @@ import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { GatewayLedger, type LedgerEntry, ledgerPageSize } from "../GatewayLedger.ts"
 import { PaymentOutcomes } from "../PaymentOutcomes.ts"
-import { CantMend, type Found, isManual, NotReadable, pageRows, type Walk } from "./Difference.ts"
+import { type Found, isManual, NotReadable, pageRows, type Walk } from "./Difference.ts"
 import { type Broken, compare, gatewayRules, type RecordedPayment } from "./GatewayRules.ts"
 import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
 import { inSnapshot } from "./SqlRule.ts"
-import { mayGiveBack } from "./Told.ts"
+import { mayGiveBack, mayRefund } from "./Told.ts"
 
 const Recorded = Schema.Struct({
   id: Schema.String,
@@ -23,9 +23,7 @@ const Recorded = Schema.Struct({
   amountMinor: Schema.Number,
   currency: Schema.String,
   capturedMinor: Schema.Number,
-  refundedMinor: Schema.Number,
-  /** Whether an outcome of its charge can be recorded: its order is open, or the payment never pays it. */
-  isOpen: Schema.Boolean
+  refundedMinor: Schema.Number
 })
 const recordedRows = Rows.all(Recorded)
 const bookedRows = Rows.all(Schema.Struct({ id: Schema.String, orderId: Schema.String }))
@@ -35,8 +33,7 @@ const manualRules = new Set(gatewayRules.filter(isManual).map(({ name }) => name
 
 const columns = `
   p.id::text AS id, p.order_id::text AS "orderId", p.status, p.amount_minor::float8 AS "amountMinor", p.currency,
-  p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor",
-  (p.decline_reason IS NOT NULL OR o.status IN ('pending', 'cancelled')) AS "isOpen"`
+  p.captured_minor::float8 AS "capturedMinor", p.refunded_minor::float8 AS "refundedMinor"`
 
 /** A key as Postgres writes a UUID: in that form the order of texts is the order of UUIDs. */
 const isUuid = (key: string) => /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/.test(key)
@@ -61,7 +58,7 @@ export const make = Effect.gen(function* () {
   const byIds = (ids: ReadonlyArray<string>) =>
     Effect.flatMap(Transaction, ({ sql }) =>
       recordedRows(sql`
-        SELECT ${sql.literal(columns)} FROM payments AS p JOIN orders AS o ON o.id = p.order_id WHERE p.id = ANY (${[...ids]}::uuid[])`)
+        SELECT ${sql.literal(columns)} FROM payments AS p WHERE p.id = ANY (${[...ids]}::uuid[])`)
     )
   const idsOf = (orderId: string) =>
     Effect.flatMap(Transaction, ({ sql }) =>
@@ -73,7 +70,7 @@ export const make = Effect.gen(function* () {
   const capturedIn = (after: string, until: string) =>
     Effect.flatMap(Transaction, ({ sql }) =>
       recordedRows(sql`
-        SELECT ${sql.literal(columns)} FROM payments AS p JOIN orders AS o ON o.id = p.order_id
+        SELECT ${sql.literal(columns)} FROM payments AS p
         WHERE p.id > ${after}::uuid AND p.id <= ${until}::uuid AND p.captured_minor > 0 ORDER BY p.id LIMIT ${pageRows}`)
     )
   const find = (keys: ReadonlyArray<string>) => Effect.mapError(ledger.find(keys), unreadable)
@@ -200,13 +197,12 @@ export const make = Effect.gen(function* () {
           const capture = entry?.charges.find(({ status }) => status === "captured")
           const refunds = entry?.refunds ?? []
           if (rule === "gateway-capture-unrecorded" && capture !== undefined) {
-            // A capture that comes to an order that is paid would be given back as unwanted.
-            if (payment?.isOpen !== true) return yield* new CantMend({ reason: "its order has gone on without it" })
             yield* mayGiveBack(OrderId.make(orderId), id)
             const { amountMinor, currency } = capture
             yield* Effect.orDie(outcomes.charged(id, { _tag: "Captured", amountMinor, currency }))
           } else if (rule === "gateway-refund-unrecorded") {
             // The rule has found that all parts have the payment's currency, and sum up to what it has captured.
+            yield* mayRefund(OrderId.make(orderId))
             const amountMinor = refunds.reduce((sum, one) => sum + one.amountMinor, 0)
             const isOurs = refunds.every((one) => one.key === refundKeyOf(id))
             yield* Effect.orDie(outcomes.refunded(id, { amount: { amountMinor, currency: payment?.currency }, isOurs }))

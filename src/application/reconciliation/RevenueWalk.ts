@@ -20,6 +20,8 @@ const rule: RuleText = {
 
 /** The books that a day is computed from. An event that is lost, or tells a wrong day, does not show which day it is missing from. */
 const sources = [
+  "gateway-capture-unrecorded",
+  "gateway-refund-unrecorded",
   "captured-order-pending",
   "captured-order-cancelled",
   "refunded-order-paid",

@@ -22,7 +22,16 @@ const barredBy: Readonly<Record<EventType, ReadonlyArray<EventType>>> = {
 
 const payerRow = Rows.one(Schema.Struct({ told: Schema.Boolean }))
 const Told = Schema.Struct({
+  /** The types that archive, queue and ledger tell. */
   types: Schema.Array(Schema.String),
+  /** The last version of each type, in archive and queue. */
+  versions: Schema.Record(Schema.String, Schema.Int),
+  /** The types of which a mail tells. */
+  mails: Schema.Array(Schema.String),
+  /** The types of which a mail or a reservation tells: these outlive an event that all other books have lost. */
+  effects: Schema.Array(Schema.String),
+  /** Whether a client was told that the order is paid. */
+  isAnsweredPaid: Schema.Boolean,
   version: Schema.Int,
   /** How many versions behind the first have a type that is known. The first is OrderPlaced. */
   known: Schema.Int,
@@ -33,7 +42,11 @@ const Told = Schema.Struct({
 type Told = typeof Told.Type
 const toldRow = Rows.one(Told)
 
-/** The types of the order's events, and the last version, written or applied. Where retention has dropped events, ledger and cursors remember. */
+/**
+ * The types of the order's events, and the last version, written or applied. Where retention has dropped events, ledger and cursors remember.
+ *
+ * No index leads from an order to its mails. Their tasks are younger than the order, and the ids of both are by time.
+ */
 const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   return yield* Effect.orDie(
@@ -44,18 +57,32 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
       booked AS MATERIALIZED (
         SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type
         FROM billing_ledger WHERE order_id = ${orderId}::uuid),
+      reserved AS MATERIALIZED (SELECT status FROM inventory_reservations WHERE order_id = ${orderId}::uuid),
+      mails AS MATERIALIZED (
+        SELECT DISTINCT CASE payload ->> 'kind' WHEN 'receipt' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type FROM outbox_tasks
+        WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND strpos(payload ->> 'subject', ${orderId}) > 0),
+      effects AS (
+        SELECT type FROM mails
+        UNION SELECT 'OrderPlaced' FROM reserved
+        UNION SELECT ended FROM reserved, unnest(ARRAY['OrderCancelled', 'OrderRefunded']) AS ended WHERE status = 'released'),
       told AS (
         SELECT type, version FROM written
         UNION ALL SELECT type, 0 FROM booked
         UNION ALL SELECT NULL, version FROM consumer_cursors WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text)
-      SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(version), 0)::int4 AS version,
+      SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(told.version), 0)::int4 AS version,
+             (SELECT coalesce(json_object_agg(type, last), '{}')
+              FROM (SELECT type, max(version) AS last FROM written GROUP BY type) AS lasts) AS versions,
+             (SELECT coalesce(json_agg(type), '[]') FROM mails) AS mails, (SELECT coalesce(json_agg(type), '[]') FROM effects) AS effects,
+             EXISTS (SELECT FROM payments AS p JOIN idempotency_keys AS k ON k.subject_id = p.id
+                     WHERE p.order_id = ${orderId}::uuid AND k.response_body LIKE '%"status":"paid"%') AS "isAnsweredPaid",
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
               + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written)))::int4 AS known,
-             (SELECT version FROM orders WHERE id = ${orderId}::uuid) AS row,
-             (SELECT status FROM orders WHERE id = ${orderId}::uuid) AS status
-      FROM told`)
+             o.version AS row, o.status
+      FROM orders AS o LEFT JOIN told ON true WHERE o.id = ${orderId}::uuid GROUP BY o.id`)
   )
 })
+
+const cantMend = (reason: string) => new CantMend({ reason })
 
 /**
  * Fails where a version up to `version` is in no archive and in no ledger: it may have told of a payment. Retention forgets an old order's
@@ -64,87 +91,70 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
 const mustRemember = ({ known }: Told, version: number) =>
   known < version - 1
     ? Effect.fail(
-        new CantMend({
-          reason: "what was told of it is forgotten: the archive has dropped its events, and the ledger lacks them"
-        })
+        cantMend("what was told of it is forgotten: the archive has dropped its events, and the ledger lacks them")
       )
     : Effect.void
 
 /**
- * Fails where the ledger has booked the payment for another order: its row was moved, and neither order may follow it. No index leads there, for
- * only such a repair asks: it reads the ledger once.
+ * Fails where another book tells that the payment pays another order: its row was moved, and neither order may follow it. No index leads there from
+ * ledger and archive, for only such a repair asks. The ids of payments and events are by time.
  */
 export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
   const [other] = yield* Effect.orDie(
-    sql`SELECT FROM billing_ledger WHERE payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid LIMIT 1`
+    sql`
+      SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(path, ${orderId}) = 0
+      UNION ALL SELECT FROM billing_ledger
+      WHERE event_id > ${paymentId}::uuid AND payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
+      UNION ALL SELECT FROM outbox_status
+      WHERE event_id > ${paymentId}::uuid AND data ->> 'paymentId' = ${paymentId} AND aggregate_id <> ${orderId} LIMIT 1`
   )
   if (other !== undefined) {
-    return yield* new CantMend({
-      reason: "the ledger has booked the payment for another order: a row is what is wrong"
-    })
+    return yield* cantMend("the payment was begun, told or booked for another order: a row is what is wrong")
   }
+})
+
+/** Why an event can't be told a second time: its row's version is wrong, or the books that had it have lost it. */
+const toldBefore = (type: EventType, { row, versions }: Told): string => {
+  const version = versions[type]
+  return version === undefined
+    ? `${type} was told of it before: set the consumers' cursors of the order to version ${row}, and take the event from the topic: docs/reconciliation.md`
+    : `${type} was told of it before, with version ${version}: its row's version is wrong, set it to ${version} with psql`
+}
+
+/** Fails where `eventType` can't follow what was told, or where that goes on behind `version`. */
+const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eventType: EventType) {
+  if (told.version > version) {
+    return yield* cantMend(
+      `its events go on to version ${told.version}, and its row ends at ${version}: the row is what is wrong`
+    )
+  }
+  const all = new Set([...told.types, ...told.effects])
+  // The event of the row's own version: a repair tells it again.
+  if (version < told.row && all.has(eventType)) return yield* cantMend(toldBefore(eventType, told))
+  const first = barredBy[eventType].find((type) => all.has(type))
+  if (first !== undefined) return yield* cantMend(`${first} was told of it before: its row is what is wrong`)
 })
 
 /** Fails where `eventType` can't follow what was told of the order. It also fails where that is forgotten, or goes on behind `version`. The order is locked. */
 export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
   const told = yield* toldOf(orderId)
-  if (told.version > version) {
-    return yield* new CantMend({
-      reason: `its events go on to version ${told.version}, and its row ends at ${version}: the row is what is wrong`
-    })
-  }
-  const first = barredBy[eventType].find((type) => told.types.includes(type))
-  if (first !== undefined) {
-    return yield* new CantMend({
-      reason:
-        first === eventType && version < told.row
-          ? wasDelivered(first, told.row)
-          : `${first} was told of it before: its row is what is wrong`
-    })
-  }
+  yield* mustFollow(told, version, eventType)
   yield* mustRemember(told, version)
 })
 
-const wasDelivered = (what: string, version: number) =>
-  `${what} was told of it before: set the consumers' cursors of the order to version ${version}, and take the event from the topic: docs/reconciliation.md`
-
-/** The effects of an event, besides ledger, archive and cursors. `kind` is that of its mail. */
-const effects: Readonly<
-  Record<EventType, { readonly reservations?: ReadonlyArray<string>; readonly kind?: "receipt" | "refund-notice" }>
-> = {
-  OrderPlaced: { reservations: ["reserved", "out_of_stock", "released"] },
-  PaymentDeclined: {},
-  OrderPaid: { kind: "receipt" },
-  OrderCancelled: { reservations: ["released"] },
-  OrderRefunded: { reservations: ["released"], kind: "refund-notice" }
-}
-
-/** The mail's tasks of an order. The ids of tasks and orders are by time, so its own mail is younger. */
-const hasMail = Effect.fnUntraced(function* (orderId: OrderId, kind: string) {
-  const { sql } = yield* Transaction
-  const [task] = yield* Effect.orDie(
-    sql`
-      SELECT FROM outbox_tasks
-      WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND payload ->> 'kind' = ${kind} AND strpos(payload ->> 'subject', ${orderId}) > 0
-      LIMIT 1`
-  )
-  return task !== undefined
+/** Fails where the order's row says paid, and its refund can't be told. The gateway tells of the refund, so what is forgotten is no hindrance. The order is locked. */
+export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId) {
+  const told = yield* toldOf(orderId)
+  if (told.status === "paid") yield* mustFollow(told, told.row, "OrderRefunded")
 })
 
-/** Fails where the event of this version has left an effect: it was delivered, and the books that tell of it are lost. The order is locked. */
-export const mustBeUnheard = Effect.fnUntraced(function* (orderId: OrderId, version: number, eventType: EventType) {
-  const { sql } = yield* Transaction
-  const { kind, reservations = [] } = effects[eventType]
-  const [held] = yield* Effect.orDie(
-    sql`
-      SELECT FROM inventory_reservations
-      WHERE order_id = ${orderId}::uuid AND status = ANY (${[...reservations]}::text[]) LIMIT 1`
-  )
-  if (held !== undefined || (kind !== undefined && (yield* hasMail(orderId, kind)))) {
-    return yield* new CantMend({ reason: wasDelivered(eventType, version) })
-  }
-})
+/** Fails where the order's row says that it was never paid, and any book tells that it was. */
+const mustAgree = ({ effects, isAnsweredPaid, status, types }: Told) =>
+  (status === "cancelled" || status === "pending") &&
+  (isAnsweredPaid || types.includes("OrderPaid") || effects.includes("OrderPaid"))
+    ? Effect.fail(cantMend(`the order was paid, and its row says ${status}: the row is what is wrong`))
+    : Effect.void
 
 /** Fails where a mail about it was asked for under another key. The order is locked. */
 export const mayMail = Effect.fnUntraced(function* (
@@ -152,14 +162,15 @@ export const mayMail = Effect.fnUntraced(function* (
   eventType: "OrderPaid" | "OrderRefunded",
   eventId: string
 ) {
-  if (yield* hasMail(orderId, effects[eventType].kind!)) {
-    return yield* new CantMend({
-      reason: `a task asks for this mail under another key: set its idempotency_key to ${eventId} with psql: docs/operations.md`
-    })
+  const { mails } = yield* toldOf(orderId)
+  if (mails.includes(eventType)) {
+    return yield* cantMend(
+      `a task asks for this mail under another key: set its idempotency_key to ${eventId} with psql: docs/operations.md`
+    )
   }
 })
 
-/** Fails at cancelling an order that holds the money of a payment that was not declined: it was paid, whatever its row says. */
+/** Fails at cancelling an order that holds the money of a payment that was not declined, or whose client was told so: it was paid, whatever its row says. */
 export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   const [kept] = yield* Effect.orDie(
@@ -167,11 +178,10 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT FROM payments
       WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL AND captured_minor > refunded_minor LIMIT 1`
   )
-  if (kept !== undefined) {
-    return yield* new CantMend({
-      reason:
-        "a payment of the order is captured, so the order was paid: set its status to paid with psql, and refund it by POST /orders/{id}/refund if that was meant"
-    })
+  if (kept !== undefined || (yield* toldOf(orderId)).isAnsweredPaid) {
+    return yield* cantMend(
+      "a payment of the order is captured, so the order was paid: set its status to paid with psql, and refund it by POST /orders/{id}/refund if that was meant"
+    )
   }
 })
 
@@ -186,14 +196,16 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   const told = yield* toldOf(orderId)
   const { types } = told
   const hasEnded = types.includes("OrderCancelled") || types.includes("OrderRefunded")
+  yield* mustAgree(told)
   yield* mustRemember(told, Math.max(told.version, told.row))
   if (move === "reserve" ? hasEnded : !hasEnded) {
-    return yield* new CantMend({ reason: "its events tell of another status: its row is what is wrong" })
+    return yield* cantMend("its events tell of another status: its row is what is wrong")
   }
 })
 
-/** Fails where OrderPaid was told of this payment, and where nothing but the order's row says that it is cancelled. */
-export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+/** Fails where a book contradicts the rows of the order and of its payment. Then no outcome of the payment is looked for, and none is recorded. */
+export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  yield* mayFollow(orderId, paymentId)
   const { sql } = yield* Transaction
   const { told } = yield* Effect.orDie(
     payerRow(sql`
@@ -202,10 +214,16 @@ export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymen
              OR EXISTS (SELECT FROM billing_ledger WHERE order_id = ${orderId}::uuid AND payment_id = ${paymentId}::uuid
                           AND debit_account = 'gateway') AS told`)
   )
-  if (told) return yield* new CantMend({ reason: "OrderPaid was told of this payment before: a row is what is wrong" })
+  if (told) return yield* cantMend("OrderPaid was told of this payment before: a row is what is wrong")
+  yield* mustAgree(yield* toldOf(orderId))
+})
+
+/** Fails where {@link mayResolve} does, and where nothing but the order's row says that it is cancelled: no money goes back for one row. */
+export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  yield* mayResolve(orderId, paymentId)
   const all = yield* toldOf(orderId)
   yield* mustRemember(all, Math.max(all.version, all.row))
   if (all.status === "cancelled" && !all.types.includes("OrderCancelled")) {
-    return yield* new CantMend({ reason: "only its own row says that the order is cancelled: a row is what is wrong" })
+    return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
 })

@@ -10,6 +10,7 @@ import * as Rows from "../../platform/Rows.ts"
 import type { MigrationSet } from "../../postgres/Migrations.ts"
 import { type Check, type Finding, psql, told } from "./Check.ts"
 import * as Expected from "./Expected.ts"
+import * as TableHazards from "./TableHazards.ts"
 
 const properties = Rows.all(Schema.Struct({ table: Schema.String, statement: Schema.String }))
 
@@ -52,72 +53,15 @@ export const found = Effect.flatMap(SqlClient.SqlClient, (sql) =>
       FROM relations AS t JOIN pg_trigger AS g ON g.tgrelid = t.oid LEFT JOIN pg_class AS root ON root.oid = pg_partition_root(t.oid)
       WHERE NOT g.tgisinternal AND g.tgparentid = 0
       UNION ALL
+      SELECT root.relname, format('ALTER TABLE %I ATTACH PARTITION %I DEFAULT', root.relname, t.relname)
+      FROM relations AS t JOIN pg_class AS c USING (oid) JOIN pg_class AS root ON root.oid = pg_partition_root(t.oid)
+      WHERE pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT'
+      UNION ALL
       SELECT relname, format('CREATE VIEW %I %sAS%s', relname, 'WITH (' || array_to_string(reloptions, ', ') || ') ', rtrim(regexp_replace(
                CASE reads WHEN 1 THEN regexp_replace(definition, '\\m[a-z_]\\w*\\.', '', 'g') ELSE definition END, '\\s+', ' ', 'g'), ';'))
       FROM views) AS properties
     ORDER BY "table", statement`)
 )
-
-const tables = Rows.all(Schema.Struct({ table: Schema.String, triggers: Schema.String }))
-
-/** The tables with triggers that do not fire. Those of foreign keys are among them. */
-const switchedOff = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-  tables(sql`
-    SELECT t.relname AS table, string_agg(g.tgname, ', ' ORDER BY g.tgname) AS triggers
-    FROM pg_trigger AS g JOIN pg_class AS t ON t.oid = g.tgrelid
-    WHERE t.relnamespace = current_schema()::regnamespace AND g.tgenabled IN ('D', 'R') GROUP BY 1 ORDER BY 1`)
-)
-
-const unkeptTables = Rows.all(Schema.Struct({ table: Schema.String, unlogged: Schema.Boolean }))
-
-/** Tables, and partitions, that a crash empties or that autovacuum passes over. */
-const unkept = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-  unkeptTables(sql`
-    SELECT relname AS table, relpersistence = 'u' AS unlogged FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
-      AND (relpersistence = 'u'
-           OR EXISTS (SELECT FROM pg_options_to_table(reloptions) WHERE option_name = 'autovacuum_enabled' AND NOT option_value::boolean))
-    ORDER BY relname`)
-)
-
-const ofUnkept = ({ table, unlogged }: { readonly table: string; readonly unlogged: boolean }): Finding =>
-  unlogged
-    ? {
-        problem: `${table} is UNLOGGED: a crash empties it, and no backup or standby has it`,
-        fix: "Make it logged; it is written anew while all others wait",
-        command: psql(`ALTER TABLE ${table} SET LOGGED`)
-      }
-    : {
-        problem: `autovacuum is switched off for ${table}: its dead rows stay, and each look at it becomes slower`,
-        fix: "Switch it on",
-        command: psql(`ALTER TABLE ${table} RESET (autovacuum_enabled)`)
-      }
-
-const hindrances = Rows.all(Schema.Struct({ table: Schema.String, rule: Schema.NullOr(Schema.String) }))
-
-/** Tables with row-level security, or with a rule: no migration makes either, and both change what a statement does, without an error. */
-const hindered = Effect.flatMap(SqlClient.SqlClient, (sql) =>
-  hindrances(sql`
-    SELECT relname AS table, NULL AS rule FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relrowsecurity
-    UNION ALL
-    SELECT relname, rulename FROM pg_rewrite JOIN pg_class ON pg_class.oid = ev_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p')
-    ORDER BY 1, 2`)
-)
-
-const ofHindered = ({ rule, table }: { readonly table: string; readonly rule: string | null }): Finding =>
-  rule === null
-    ? {
-        problem: `row-level security is on for ${table}: whoever does not own it sees only the rows that a policy shows, and without one none`,
-        fix: "Switch it off, and compare the books: reconcile",
-        command: psql(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
-      }
-    : {
-        problem: `${table} has the rule ${rule}, which no migration makes: it puts another statement in the place of the service's`,
-        fix: "Drop it, start the service's processes again, for their sessions may keep it, and compare the books: reconcile",
-        command: psql(`DROP RULE ${rule} ON ${table}`)
-      }
 
 /** Two statements of one key make two versions of one thing. */
 const keyOf = (statement: string): string =>
@@ -143,9 +87,10 @@ const dropped = (statement: string): string => {
     : `DROP TRIGGER IF EXISTS ${name} ON ${table}`
 }
 
-/** A fix needs to know all that the migrations make, its owner, and the time. */
+/** A fix needs to know all that the migrations make, its owner, the columns of a table that no migration makes, and the time. */
 interface Made {
   readonly all: ReadonlyArray<string>
+  readonly others: (table: string) => ReadonlyArray<string>
   readonly owner: string
   readonly nowMillis: number
 }
@@ -213,11 +158,29 @@ const findingOf = (expected: string, there: string | undefined, made: Made): Rea
     ]
   }
   if (column !== "") {
+    const others = made.others(table)
     return [
       {
         problem: `${table} has no column ${column}: statements that name it fail`,
-        fix: "Add it; what its rows had there is in a backup (docs/restore.md)",
-        command: psql(expected)
+        fix:
+          others.length === 0
+            ? "Add it; what its rows had there is in a backup (docs/restore.md)"
+            : `If it is ${others.join(" or ")} under another name, rename it back, for that has what its rows had there; otherwise drop that one, and look again`,
+        command: others.length === 0 ? psql(expected) : null
+      }
+    ]
+  }
+  if (rest[0] === "ATTACH") {
+    const fallback = rest[2] ?? ""
+    return [
+      {
+        problem: `${name} lacks its default partition ${fallback}: on a day that no upkeep has made nothing can be written`,
+        fix: "Make it, or attach the one that is there",
+        command: psql(
+          madeBy(made.owner, [`CREATE TABLE IF NOT EXISTS ${fallback} (LIKE ${name} INCLUDING ALL)`, expected]).join(
+            "; "
+          )
+        )
       }
     ]
   }
@@ -252,8 +215,17 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
     const all = yield* found
     const there = new Map(all.map(({ statement }) => [keyOf(statement), statement]))
     const expected = (yield* Expected.linesOf(sets, "tables.txt")).map(({ line }) => line)
-    const made = { all: expected, owner: yield* Expected.owner, nowMillis: yield* Clock.currentTimeMillis }
     const keys = new Set(expected.map(keyOf))
+    const strange = all
+      .filter(({ statement }) => !keys.has(keyOf(statement)))
+      .map(({ statement }) => columnIn(statement))
+    const made = {
+      all: expected,
+      others: (name: string) =>
+        strange.flatMap(({ column, table }) => (table === name && column !== "" ? [column] : [])),
+      owner: yield* Expected.owner,
+      nowMillis: yield* Clock.currentTimeMillis
+    }
     const ours = new Set(expected.map((statement) => columnIn(statement).table).filter((table) => table !== ""))
     const gone = [...ours].filter((table) => all.every((property) => property.table !== table))
     return told(`${expected.length} properties of tables are as the migrations make them`, [
@@ -262,13 +234,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
           ({ statement, table }) => ours.has(table) && triggerIn(statement) !== null && !keys.has(keyOf(statement))
         )
         .map(({ statement }) => addedTrigger(statement)),
-      ...(yield* switchedOff).map(({ table, triggers }) => ({
-        problem: `triggers of ${table} are switched off (${triggers}): what they set and refuse is neither set nor refused`,
-        fix: "Switch them on as the database's superuser, and look at the rows that were written meanwhile",
-        command: psql(`ALTER TABLE ${table} ENABLE TRIGGER ALL`)
-      })),
-      ...(yield* unkept).map(ofUnkept),
-      ...(yield* hindered).map(ofHindered),
+      ...(yield* TableHazards.findings),
       ...gone.map((table) => ({
         problem: `the table ${table} is gone: statements that name it fail`,
         fix: "Rename it back if it has got another name; otherwise its rows are in a backup (docs/restore.md)",

@@ -13,6 +13,8 @@ const days = Rows.all(
     table: Schema.String,
     aheadDays: Schema.NullOr(Schema.Finite),
     missingDays: Schema.Int,
+    /** What attaches those of the missing days whose tables are there. */
+    attach: Schema.NullOr(Schema.String),
     oldestDays: Schema.NullOr(Schema.Finite),
     hasStrays: Schema.Boolean
   })
@@ -48,17 +50,21 @@ const partitions: Check<SqlClient.SqlClient> = {
     const sql = yield* SqlClient.SqlClient
     const noted = yield* Retention.noted
     const rows = yield* days(sql`
-      SELECT t.name AS table, d."aheadDays", d."oldestDays",
-             (SELECT count(*)::int4
-              FROM generate_series(date_trunc('day', clock_now(), 'UTC'), d.until - interval '1 hour', interval '24 hours') AS day(start)
-              WHERE NOT EXISTS (SELECT FROM time_partitions(t.name) AS p
-                                WHERE NOT p.is_default AND p.from_time <= day.start AND p.to_time > day.start)) AS "missingDays",
+      SELECT t.name AS table, d."aheadDays", d."oldestDays", m."missingDays", m.attach,
              CASE t.name WHEN 'event_log' THEN EXISTS (SELECT FROM event_log_default)
                          ELSE EXISTS (SELECT FROM processed_events_default) END AS "hasStrays"
       FROM unnest('{event_log,processed_events}'::text[]) AS t(name),
            LATERAL (SELECT max(to_time) AS until, extract(epoch FROM max(to_time) - clock_now())::float8 / 86400 AS "aheadDays",
                            extract(epoch FROM clock_now() - min(to_time))::float8 / 86400 AS "oldestDays"
-                    FROM time_partitions(t.name) WHERE NOT is_default) AS d`)
+                    FROM time_partitions(t.name) WHERE NOT is_default) AS d,
+           LATERAL (SELECT count(*)::int4 AS "missingDays",
+                           string_agg(format('WITH moved AS (DELETE FROM %1$I WHERE event_id >= %2$L AND event_id < %3$L RETURNING *) INSERT INTO %4$I SELECT * FROM moved; '
+                                             'ALTER TABLE %5$I ATTACH PARTITION %4$I FOR VALUES FROM (%2$L) TO (%3$L)', t.name || '_default', uuid_v7_floor(day.start::date),
+                                             uuid_v7_floor(day.start::date + 1), t.name || to_char(day.start, '_YYYYMMDD'), t.name), '; ')
+                             FILTER (WHERE to_regclass(t.name || to_char(day.start, '_YYYYMMDD')) IS NOT NULL) AS attach
+                    FROM generate_series(date_trunc('day', clock_now() AT TIME ZONE 'UTC'), (d.until - interval '1 hour') AT TIME ZONE 'UTC', interval '1 day') AS day(start)
+                    WHERE NOT EXISTS (SELECT FROM time_partitions(t.name) AS p
+                                      WHERE NOT p.is_default AND p.from_time <= day.start AT TIME ZONE 'UTC' AND p.to_time > day.start AT TIME ZONE 'UTC')) AS m`)
     return told(
       rows.map(({ aheadDays, table }) => `${table} is made ${(aheadDays ?? 0).toFixed(0)} days ahead`).join(", "),
       [
@@ -67,7 +73,7 @@ const partitions: Check<SqlClient.SqlClient> = {
           fix: "Make it the owner of the database, as docs/hardening.md does; who restores a database names its owner: docs/restore.md",
           command: psql(`ALTER DATABASE ${database} OWNER TO ${owner}`)
         })),
-        ...rows.flatMap(({ aheadDays, hasStrays, missingDays, oldestDays, table }) => {
+        ...rows.flatMap(({ aheadDays, attach, hasStrays, missingDays, oldestDays, table }) => {
           // Nothing goes where no process of the service has noted it.
           const kept = noted.get(table)?.days ?? 0
           return [
@@ -82,8 +88,13 @@ const partitions: Check<SqlClient.SqlClient> = {
             ...(missingDays > 0
               ? [
                   {
-                    ...maintenance,
-                    problem: `${table} lacks ${countOf(missingDays, "day")} between today and its last one: a table of that day was dropped or detached. A detached one has to be attached, or to get another name, before upkeep can make the day`
+                    ...(attach === null
+                      ? maintenance
+                      : {
+                          fix: "Attach its table, with the rows of that day that came to the default partition meanwhile",
+                          command: psql(attach)
+                        }),
+                    problem: `${table} lacks ${countOf(missingDays, "day")} between today and its last one: a table of that day was ${attach === null ? "dropped" : "detached"}`
                   }
                 ]
               : []),

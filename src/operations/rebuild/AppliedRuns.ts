@@ -77,14 +77,18 @@ export const nextAggregates = (
       ORDER BY aggregate_id, aggregate_type LIMIT ${limit}`)
   )
 
-/** The runs that the consumer has applied and the rebuild has not, of at most `limit` aggregates. It reads all cursors of both. */
+/**
+ * The runs that the consumer has applied and the rebuild has not, of at most `limit` aggregates. It reads all cursors of both, once each, whatever
+ * Postgres knows of their number: a join that takes the rebuild's for none, as between two rebuilds, would compare each with each.
+ */
 export const behind = (consumer: string, limit: number): InTransaction<ReadonlyArray<Run>> =>
   inSql((sql) =>
     allRuns(sql`
-      SELECT live.aggregate_id AS "aggregateId", live.aggregate_type AS "aggregateType", coalesce(own.version, 0) AS after, live.version AS until
-      FROM consumer_cursors AS live LEFT JOIN rebuild_cursors AS own
-        ON own.consumer_name = live.consumer_name AND own.aggregate_id = live.aggregate_id AND own.aggregate_type = live.aggregate_type
-      WHERE live.consumer_name = ${consumer} AND live.version > coalesce(own.version, 0) LIMIT ${limit}`)
+      SELECT aggregate_id AS "aggregateId", aggregate_type AS "aggregateType", max(own) AS after, max(live) AS until
+      FROM (SELECT aggregate_id, aggregate_type, version AS live, 0 AS own FROM consumer_cursors WHERE consumer_name = ${consumer}
+            UNION ALL
+            SELECT aggregate_id, aggregate_type, 0, version FROM rebuild_cursors WHERE consumer_name = ${consumer}) AS cursors
+      GROUP BY aggregate_id, aggregate_type HAVING max(live) > max(own) LIMIT ${limit}`)
   )
 
 const keyOf = (event: { readonly aggregateId: string; readonly aggregateType: string }, version: number) =>

@@ -49,12 +49,20 @@ const facts = Effect.flatMap(
            (SELECT json_agg(json_build_array(order_id, sku, status) ORDER BY order_id, sku) FROM inventory_reservations) AS reservations`
 )
 
-/** Retention has dropped what was published of the paid order, and its ledger entry is lost. */
+/** Retention has dropped what was published of the paid order, its mail's task and its key, and its ledger entry is lost. */
 const forget: Step<unknown> = ({ paid: { orderId } }, sql) =>
   Effect.gen(function* () {
     yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
     yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+    yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%${orderId}%`}`
+    yield* sql`DELETE FROM idempotency_keys`
   })
+
+/** The row of the paid order's payment becomes that of the pending or the cancelled order, as `set` says. */
+const moved =
+  (to: "pending" | "cancelled", set: string): Step<unknown> =>
+  (books, sql) =>
+    sql`UPDATE payments SET order_id = ${books[to]}::uuid, ${sql.literal(set)} WHERE id = ${books.paid.paymentId}::uuid`
 
 /** The type of the order's last archived event is changed, and its entries are lost. */
 const retype =
@@ -171,7 +179,7 @@ const cases: ReadonlyArray<{
   {
     of: "the sale of a paid order was delivered, archive, marks, cursors and ledger have lost it, and the row says cancelled",
     rule: "captured-order-cancelled",
-    why: /event-missing|what was told of it is forgotten/,
+    why: /the order was paid, and its row says cancelled/,
     broken: (books, sql) =>
       Effect.gen(function* () {
         yield* andTheEntry("paid")(books, sql)
@@ -217,6 +225,127 @@ const cases: ReadonlyArray<{
         yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${orderId}::uuid`
         yield* sql`UPDATE payments SET status = 'manual', captured_minor = 0, captured_at = NULL WHERE id = ${paymentId}::uuid`
       })
+  },
+  ...(["pending", "cancelled"] as const).flatMap((to) => [
+    {
+      of: `the payment of a paid order was moved to a ${to} one, and its refund begun`,
+      rule: "recovery-missing",
+      why: to === "pending" ? /only the payment's row asks for a refund/ : /for another order/,
+      broken: moved(to, "status = 'refunding', refund_begun_at = clock_now()")
+    },
+    {
+      of: `the payment of a paid order was moved to a ${to} one, and waits for a person`,
+      rule: "gateway-capture-unrecorded",
+      why: /for another order/,
+      broken: moved(to, "status = 'manual', captured_minor = 0, captured_at = NULL")
+    },
+    {
+      of: `the payment of a paid order was moved to a ${to} one, and is being charged`,
+      rule: "recovery-missing",
+      why: /for another order/,
+      broken: moved(to, "status = 'charging', captured_minor = 0, captured_at = NULL")
+    },
+    {
+      of: `the payment of a paid order was moved to a ${to} one, and was declined`,
+      rule: "gateway-capture-unrecorded",
+      why: /for another order/,
+      broken: moved(to, "status = 'declined', captured_minor = 0, captured_at = NULL, decline_reason = 'no funds'")
+    },
+    {
+      of: `the payment of a paid order was moved to a ${to} one, and its key and entry are lost`,
+      rule: `captured-order-${to}`,
+      why: /for another order/,
+      broken: ((books, sql) =>
+        Effect.gen(function* () {
+          yield* sql`DELETE FROM idempotency_keys`
+          yield* sql`DELETE FROM billing_ledger WHERE order_id = ${books.paid.orderId}::uuid`
+          yield* sql`UPDATE payments SET order_id = ${books[to]}::uuid WHERE id = ${books.paid.paymentId}::uuid`
+        })) satisfies Step<unknown>
+    },
+    {
+      of: `the entry of a sale is lost, its order's row says ${to}, and its payment's row refunding`,
+      rule: "recovery-missing",
+      why: /only the payment's row asks for a refund|OrderPaid was told of this payment before/,
+      broken: (({ paid: { orderId, paymentId } }, sql) =>
+        Effect.gen(function* () {
+          yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+          yield* sql`UPDATE orders SET status = ${to} WHERE id = ${orderId}::uuid`
+          yield* sql`UPDATE payments SET status = 'refunding', refund_begun_at = clock_now() WHERE id = ${paymentId}::uuid`
+        })) satisfies Step<unknown>
+    }
+  ]),
+  ...[
+    ["manual", "status = 'manual', captured_minor = 0, captured_at = NULL"],
+    ["charging", "status = 'charging', captured_minor = 0, captured_at = NULL"],
+    ["declined", "status = 'declined', captured_minor = 0, captured_at = NULL, decline_reason = 'no funds'"],
+    ["refunding", "status = 'refunding', refund_begun_at = clock_now()"],
+    [
+      "refunding after it was declined",
+      "status = 'refunding', refund_begun_at = clock_now(), decline_reason = 'no funds'"
+    ]
+  ].map(([status = "", set = ""]) => ({
+    of: `only the mail tells of a sale, the order's row says cancelled, and the payment's ${status}`,
+    rule: "event-missing",
+    why: /OrderPaid was told of it before|it waits for/,
+    broken: ((books, sql) =>
+      Effect.gen(function* () {
+        yield* andTheEntry("paid")(books, sql)
+        yield* sql`DELETE FROM idempotency_keys`
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${books.paid.orderId}::uuid`
+        yield* sql`UPDATE payments SET ${sql.literal(set)} WHERE id = ${books.paid.paymentId}::uuid`
+      })) satisfies Step<unknown>
+  })),
+  {
+    of: "only the mail tells of a sale, and the order's row is the one before it",
+    rule: "captured-order-pending",
+    why: /OrderPaid was told of it before/,
+    broken: (books, sql) =>
+      Effect.gen(function* () {
+        yield* andTheEntry("paid")(books, sql)
+        yield* sql`UPDATE orders SET status = 'pending', version = 1 WHERE id = ${books.paid.orderId}::uuid`
+      })
+  },
+  {
+    of: "only the mail tells of a sale, and the order's row has a version too few",
+    rule: "status-unannounced",
+    why: /OrderPaid was told of it before/,
+    broken: (books, sql) =>
+      Effect.gen(function* () {
+        yield* andTheEntry("paid")(books, sql)
+        yield* sql`UPDATE orders SET version = 1 WHERE id = ${books.paid.orderId}::uuid`
+      })
+  },
+  {
+    of: "archive and order say cancelled of a sale, and its entry is lost",
+    rule: "captured-order-cancelled",
+    why: /the order was paid, and its row says cancelled/,
+    broken: ({ cancelled, paid: { orderId } }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`
+          UPDATE event_log SET event_type = 'OrderCancelled', data = (SELECT data FROM event_log WHERE aggregate_id = ${cancelled} AND aggregate_version = 2)
+          WHERE aggregate_id = ${orderId} AND event_type = 'OrderPaid'`
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${orderId}::uuid`
+      })
+  },
+  {
+    of: "of a refund archive, ledger and mail are lost, the order's row is the one before it, and the payment's says captured",
+    rule: "gateway-refund-unrecorded",
+    why: /its events go on to version 3, and its row ends at 2/,
+    broken: ({ refunded: { orderId, paymentId } }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid AND debit_account = 'refunds'`
+        yield* sql`UPDATE inventory_reservations SET status = 'reserved' WHERE order_id = ${orderId}::uuid`
+        yield* sql`UPDATE orders SET status = 'paid', version = 2 WHERE id = ${orderId}::uuid`
+        yield* sql`UPDATE payments SET status = 'captured', refunded_minor = 0, refund_begun_at = NULL WHERE id = ${paymentId}::uuid`
+      })
+  },
+  {
+    of: "the version of a paid order's row is one too high",
+    rule: "event-missing",
+    why: /OrderPaid was told of it before, with version 2: its row's version is wrong, set it to 2/,
+    broken: ({ paid: { orderId } }, sql) => sql`UPDATE orders SET version = 3 WHERE id = ${orderId}::uuid`
   },
   {
     of: "the sale of an order is queued, and its row is the one before it",
@@ -296,6 +425,7 @@ test(
     yield* deliver
     yield* pay(orderId, "again")
     yield* sql`DELETE FROM outbox_events`
+    yield* sql`DELETE FROM idempotency_keys`
     yield* sql`UPDATE orders SET status = 'cancelled', version = 2 WHERE id = ${orderId}::uuid`
     const before = yield* facts
     const one = (yield* repair).items.find(({ rule }) => rule === "captured-order-cancelled")

@@ -26,9 +26,9 @@ test(
   "events that are queued, or published and not yet applied, and payments without an outcome, are no difference",
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    yield* agreeing
-    // Queued, with all that follows from them: ledger, revenue, reservations and mail.
-    const { orderId } = yield* paid
+    const { pending: orderId } = yield* agreeing
+    // Queued, with all that follows from it: ledger, revenue, reservations and mail. The consumers have had the event before it.
+    yield* pay(orderId, orderId)
     assert.deepStrictEqual(brokenIn(yield* look), {})
     // Published, and read by no consumer.
     yield* publish

@@ -152,6 +152,12 @@ const cases: ReadonlyArray<Case> = [
     command: /ALTER TABLE orders ALTER COLUMN total_amount_minor TYPE bigint USING total_amount_minor::bigint"/
   },
   {
+    title: "tables: a column has another name",
+    fault: ["ALTER TABLE payments RENAME COLUMN refunded_at TO refunded_on"],
+    problem: /^payments has no column refunded_at/,
+    command: null
+  },
+  {
     title: "tables: a column is gone",
     fault: ["ALTER TABLE processed_events DROP COLUMN history"],
     problem: /^processed_events has no column history/,

@@ -109,7 +109,7 @@ const statementOf = (command: string | null) => {
 it.live("the statements that mend tables, constraints and functions do it", () =>
   Effect.gen(function* () {
     const look = Effect.map(examine(), ({ of }) =>
-      ["tables", "constraints", "functions", "schema-version"].flatMap((name) => of(name).findings)
+      ["tables", "constraints", "functions", "schema-version", "daily-partitions"].flatMap((name) => of(name).findings)
     )
     assert.deepStrictEqual(yield* look, [])
     yield* session(
@@ -132,17 +132,21 @@ it.live("the statements that mend tables, constraints and functions do it", () =
       "ALTER DOMAIN outbox_lane DROP CONSTRAINT outbox_lane_check",
       "ALTER DOMAIN outbox_lane ADD CONSTRAINT outbox_lane_check CHECK (VALUE < 100)",
       "CREATE OR REPLACE FUNCTION drop_daily_partition(parent text, partition text) RETURNS void LANGUAGE sql AS ''",
-      "DROP FUNCTION uuid_v7_floor_at"
+      "DROP FUNCTION uuid_v7_floor_at",
+      'CREATE RULE "Nothing leaves" AS ON DELETE TO outbox_events DO INSTEAD NOTHING',
+      "ALTER TABLE event_log DETACH PARTITION event_log_default",
+      "DO $$ BEGIN EXECUTE format('ALTER TABLE event_log DETACH PARTITION event_log_%s', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYYMMDD')); END $$",
+      "DROP TABLE processed_events_default"
     )
     const found = yield* look
-    assert.strictEqual(found.length, 19, JSON.stringify(found, null, 2))
+    assert.strictEqual(found.length, 22, JSON.stringify(found, null, 2))
     yield* session(...found.map(({ command }) => statementOf(command)))
     const sql = yield* SqlClient.SqlClient
     const [numbers] = yield* sql`SELECT nextval('outbox_tasks_seq_seq') > 1000000000000 AS "areAboveAllGiven"`
     assert.deepStrictEqual(numbers, { areAboveAllGiven: true })
-    // A rule is added for new rows, and then validated.
+    // A rule is added for new rows, and then validated. The days could not be looked at before.
     const left = yield* look
-    assert.strictEqual(left.length, 2, JSON.stringify(left, null, 2))
+    assert.strictEqual(left.length, 3, JSON.stringify(left, null, 2))
     yield* session(...left.map(({ command }) => statementOf(command)))
     assert.deepStrictEqual(yield* look, [])
   }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))
@@ -173,7 +177,26 @@ it.live("what a superuser makes by a fix is the owner's, and the service's role 
     const found = ["tables", "functions"].flatMap((name) => of(name).findings)
     assert.strictEqual(found.length, 5, JSON.stringify(found, null, 2))
     yield* asSuperuser(...found.map(({ command }) => statementOf(command)))
+    yield* asSuperuser(
+      `REVOKE INSERT, DELETE ON billing_ledger FROM ${two.service}`,
+      `REVOKE EXECUTE ON FUNCTION drop_daily_partition FROM ${two.service}`,
+      `REVOKE SELECT ON outbox_events_seq_seq FROM ${two.service}`
+    )
+    const lacking = (yield* look).of("rights").findings
+    assert.deepStrictEqual(
+      lacking.map(({ problem }) => /lacks (.*):/.exec(problem)?.[1]),
+      [
+        "DELETE, INSERT on billing_ledger",
+        "EXECUTE on drop_daily_partition(text,text)",
+        // Made by another role, the function had lost its grants.
+        "EXECUTE on make_daily_partition(text,date,integer)",
+        "SELECT on outbox_events_seq_seq"
+      ]
+    )
+    // As paid-once migrate does.
+    yield* Effect.provide(Effect.service(Migrated), Layer.fresh(database(config)), { local: true })
     const after = yield* look
+    assert.strictEqual(after.of("rights").outcome, "ok")
     for (const name of ["tables", "functions", "dead-letters"]) assert.strictEqual(after.of(name).outcome, "ok", name)
     const [rights] = yield* TwoRoles.on(two.serviceUrl)(
       SqlClient.SqlClient.use(

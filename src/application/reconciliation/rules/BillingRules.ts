@@ -56,7 +56,7 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
     means: "the ledger tells another amount, payment, account, event or time than the order: its balances are wrong",
     repair: undefined,
     byHand:
-      "paid-once events search --order tells what was published; let the accountant correct the entry, or set the order's row right with psql: docs/operations.md",
+      "paid-once events search --order names the order's events, and paid-once events show tells what each one says; let the accountant correct the entry, or set the order's row right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, l.event_id::text AS id, o.id::text AS "orderId", p.id::text AS "paymentId",
              ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' of a payment of the order'
@@ -80,7 +80,7 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
     means: "one movement counts twice in the ledger",
     repair: undefined,
     byHand:
-      "paid-once events search --order tells the one event that is right; let the accountant take the other entry out: docs/operations.md",
+      "paid-once events search --order names the one event that is right; let the accountant take the other entry out: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, o.id || ' ' || l.debit_account AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              'one entry that debits ' || l.debit_account AS expected, count(*) || ' entries' AS found

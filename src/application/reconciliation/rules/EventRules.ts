@@ -57,7 +57,7 @@ export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRu
     means: "the customer pays for other goods than the order reserves",
     repair: undefined,
     byHand:
-      "paid-once events search --order shows the lines in OrderPlaced; set order_lines right with psql: docs/operations.md",
+      "paid-once events search --order names OrderPlaced, and paid-once events show tells its lines; set order_lines right with psql: docs/operations.md",
     find: (sql, scope) => sql`
       SELECT o.id::text AS key, o.id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
              ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))} || ' as the sum of the lines' AS expected,
@@ -125,7 +125,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       "the archive tells another amount, customer, payment, time, change or other goods than the order: what is booked from it would be wrong",
     repair: undefined,
     byHand:
-      "paid-once archive refill --dry-run compares the archive with the topic; set the row that was changed right with psql, or write its lost marks again where the topic has it alike: docs/reconciliation.md",
+      "paid-once archive refill --dry-run tells whether the topic has it otherwise. If so, delete its row in event_log with psql, and paid-once archive refill --since 3d takes it from the topic. Else set the row that was changed right with psql, or write the event's lost marks again: docs/reconciliation.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error. An event of another type than it was
     // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id; or

@@ -66,7 +66,7 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     means: "goods leave, and no money has come",
     repair: undefined,
     byHand:
-      "look with paid-once payments check at each payment of the order, and with paid-once events search --order at what was published; take the row that was changed from a backup: docs/restore.md",
+      "look with paid-once payments check at each payment of the order, and with paid-once events search --order at which events were published; take the row that was changed from a backup: docs/restore.md",
     find: without("paid", "a captured payment", "p.captured_minor > 0")
   },
   {
@@ -75,7 +75,7 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     means: "the customer was told of a refund that nobody has made",
     repair: undefined,
     byHand:
-      "look with paid-once payments check; refund the payment on the gateway's pages if it has not, or take the row that was changed from a backup: docs/restore.md",
+      "paid-once events search --order tells whether OrderRefunded was published: if not, the order's row is wrong, so set its status with psql, and refund nothing; else look with paid-once payments check, and refund the payment on the gateway's pages if it has not: docs/payments.md",
     find: without("refunded", "a refunded payment", "p.status = 'refunded'")
   },
   {
@@ -84,7 +84,7 @@ export const paymentRules = ({ giveBack, markPaid, markRefunded, takeUp }: Books
     means: "the customer pays another amount than the order's",
     repair: undefined,
     byHand:
-      "paid-once events search --order tells which amount was published, and paid-once payments check which one was charged; set the wrong row right with psql: docs/operations.md",
+      "paid-once events search --order names OrderPlaced, paid-once events show tells its amount, and paid-once payments check which one was charged; set the wrong row right with psql: docs/operations.md",
     find: pair(
       moneyText("o.total_amount_minor", "o.currency"),
       moneyText("p.amount_minor", "p.currency"),

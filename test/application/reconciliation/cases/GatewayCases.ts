@@ -65,6 +65,17 @@ export const gatewayCases: ReadonlyArray<Case> = [
     by: "person"
   },
   {
+    of: "the gateway has captured too much, and has given that back, as by hand says, and the receipt was lost",
+    rule: "mail-missing",
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE sandbox_gateway.charges SET amount_minor = 130 WHERE idempotency_key = ${paid.paymentId}`
+        yield* refundAtGateway(paid.paymentId, "re_1", 30)
+        yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${paid.orderId}%`}`
+      }),
+    by: "use case"
+  },
+  {
     of: "the gateway has forgotten the key, and charged again",
     rule: "gateway-charged-twice",
     broken: ({ paid }) => chargeAtGateway(paid.paymentId, 100),
