@@ -131,7 +131,7 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
           `${format({ amountMinor: captured - refunded, currency: first.currency })} in ${captures.length} captures`
         )
   }
-  // What was too much may have gone back.
+  // The excess may have gone back.
   const isSettled =
     first.currency === currency && first.amountMinor > amountMinor && captured - refunded === ours - back
   if (isSettled) return undefined

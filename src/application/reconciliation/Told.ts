@@ -122,7 +122,7 @@ const toldBefore = (type: EventType, { row, versions }: Told): string => {
     : `${type} was told of it before, with version ${version}: its row's version is wrong, set it to ${version} with psql`
 }
 
-/** Fails where `eventType` can't follow what was told, or where that goes on behind `version`. */
+/** Fails if `eventType` can't follow what was told, or if that goes on behind `version`. */
 const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eventType: EventType) {
   if (told.version > version) {
     return yield* cantMend(
@@ -149,7 +149,7 @@ export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId) {
   if (told.status === "paid") yield* mustFollow(told, told.row, "OrderRefunded")
 })
 
-/** Fails where the order's row says that it was never paid, and any book tells that it was. */
+/** Fails if the order's row says pending or cancelled, and any other book tells of OrderPaid. */
 const mustAgree = ({ effects, isAnsweredPaid, status, types }: Told) =>
   (status === "cancelled" || status === "pending") &&
   (isAnsweredPaid || types.includes("OrderPaid") || effects.includes("OrderPaid"))
@@ -170,7 +170,7 @@ export const mayMail = Effect.fnUntraced(function* (
   }
 })
 
-/** Fails at cancelling an order that holds the money of a payment that was not declined, or whose client was told so: it was paid, whatever its row says. */
+/** Fails at cancelling an order that was paid, whatever its row says: a payment of it has its money, or its client was told so. */
 export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   const [kept] = yield* Effect.orDie(
@@ -218,7 +218,7 @@ export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, payment
   yield* mustAgree(yield* toldOf(orderId))
 })
 
-/** Fails where {@link mayResolve} does, and where nothing but the order's row says that it is cancelled: no money goes back for one row. */
+/** Fails as {@link mayResolve} does. It also fails if the order's row alone says that it is cancelled. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayResolve(orderId, paymentId)
   const all = yield* toldOf(orderId)

@@ -6,7 +6,7 @@ import { type Check, told } from "./Check.ts"
 
 const rights = Rows.all(Schema.Struct({ right: Schema.String, object: Schema.String }))
 
-/** What the role of this session lacks, whether it was granted to it or to a group. A superuser lacks nothing. */
+/** The rights that this session's role lacks. It may have them by a group. A superuser lacks nothing. */
 const lacking = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   rights(sql`
     SELECT string_agg(privilege, ', ' ORDER BY privilege) AS right, relname AS object

@@ -13,7 +13,7 @@ const days = Rows.all(
     table: Schema.String,
     aheadDays: Schema.NullOr(Schema.Finite),
     missingDays: Schema.Int,
-    /** What attaches those of the missing days whose tables are there. */
+    /** The statements that attach missing days, if their tables are there. */
     attach: Schema.NullOr(Schema.String),
     oldestDays: Schema.NullOr(Schema.Finite),
     hasStrays: Schema.Boolean
