@@ -54,6 +54,10 @@ const scan = Effect.fn("scan")(function* (parcel: string, version: number, data:
   yield* outbox.append(stream, version, [{ eventType: "Scanned", schemaVersion: 1, data }])
 })
 
+/** Looks again until it is so. */
+const until = <A, E, R>(look: Effect.Effect<A, E, R>, isSo: (found: A) => boolean) =>
+  Effect.timeout(Effect.repeat(look, { until: isSo, schedule: Schedule.spaced("20 millis") }), "60 seconds")
+
 const parcelRow = Rows.first(Schema.Struct({ place: Schema.String, scans: Schema.Int }))
 
 const program = Effect.gen(function* () {
@@ -65,19 +69,21 @@ const program = Effect.gen(function* () {
   yield* Transaction.run(scan(good, 1, { place: "Lyon" }))
   yield* Transaction.run(scan(good, 2, { place: "Paris" }))
 
-  const row = yield* parcelRow(sql`SELECT place, scans FROM parcels WHERE id = ${good}`).pipe(
-    Effect.repeat({ until: (row) => row?.place === "Paris", schedule: Schedule.spaced("20 millis") }),
-    Effect.timeout("60 seconds")
+  const row = yield* until(
+    parcelRow(sql`SELECT place, scans FROM parcels WHERE id = ${good}`),
+    (row) => row?.place === "Paris"
   )
   const {
     items: [letter]
-  } = yield* report
-    .list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 })
-    .pipe(
-      Effect.repeat({ until: ({ items }) => items.length > 0, schedule: Schedule.spaced("20 millis") }),
-      Effect.timeout("60 seconds")
-    )
-  const records = yield* sql`SELECT FROM broker_log WHERE record_key IN (${good}, ${bad})`
+  } = yield* until(
+    report.list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 }),
+    ({ items }) => items.length > 0
+  )
+  // The second send of an event may come after it was applied.
+  const records = yield* until(
+    sql`SELECT FROM broker_log WHERE record_key IN (${good}, ${bad})`,
+    ({ length }) => length === 6
+  )
   yield* Console.log(`The topic has ${records.length} records of 3 events.`)
   yield* Console.log(`The good parcel is in ${row?.place} after ${row?.scans} scans.`)
   yield* Console.log(`Dead letter, version ${letter?.aggregateVersion}: ${letter?.lastError?.replaceAll(/\s+/g, " ")}`)

@@ -121,15 +121,6 @@ export const forbidden =
 export const isCurrent = (set: MigrationSet) =>
   Effect.flatMap(load(set.directory), (files) => Effect.map(isPending(set, files), (pending) => !pending))
 
-/** Whether a newer release has applied files that this set does not have. */
-export const isBeyond = Effect.fnUntraced(function* ({ directory, table }: MigrationSet) {
-  const sql = yield* SqlClient.SqlClient
-  const files = yield* load(directory)
-  const newest = yield* recorded(sql`
-    SELECT migration_id AS id, name, migration_id AS newest FROM ${sql(table)} ORDER BY migration_id DESC LIMIT 1`)
-  return (newest?.id ?? 0) > (files.at(-1)?.[0] ?? 0)
-})
-
 /** Why migrations were not applied. */
 export type MigrationsError = MigrationFailed | SchemaForbidden | SchemaTooOld | SqlError.SqlError
 

@@ -111,8 +111,8 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "fix-takes-back-what-is-newer",
     breaks: "the doctor of an older release tells people to undo a newer one's migration",
     file: `${room}/Expected.ts`,
-    find: "if (yield* isBeyond(set))",
-    replace: 'if (!(yield* isBeyond(set)) && file === "")',
+    find: "if (yield* isNewer(set))",
+    replace: 'if (!(yield* isNewer(set)) && file === "")',
     seenBy: { file: fixes, test: "on the schema of a newer release" }
   },
   {

@@ -534,6 +534,14 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: twoDamages, test: "and waits for a person" }
   },
   {
+    name: "announces-by-any-payment",
+    breaks: "an order that nobody has paid is told to be paid, by another customer's payment",
+    file: `${room}/Books.ts`,
+    find: "if (payer !== undefined) yield* mayFollow(locked.order.id, payer)",
+    replace: "",
+    seenBy: { file: twoDamages, test: "was moved to a pending one, whose row says paid, with version" }
+  },
+  {
     name: "asks-the-ledger-alone",
     breaks: "a payment that was moved to another order pays it, where its entry is not booked yet",
     file: `${room}/Told.ts`,

@@ -95,7 +95,9 @@ export const make = Effect.gen(function* () {
       Effect.fail(cantMend(message))
     )
   const announcement = Effect.fnUntraced(function* (locked: LockedOrder) {
-    return yield* Effect.fromResult(announcementOf(locked, yield* payerOf(locked)))
+    const payer = yield* payerOf(locked)
+    if (payer !== undefined) yield* mayFollow(locked.order.id, payer)
+    return yield* Effect.fromResult(announcementOf(locked, payer))
   })
 
   return {

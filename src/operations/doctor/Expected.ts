@@ -1,10 +1,10 @@
 /** The schema as the migrations make it, from the files beside them, and the role that owns it. The checks of the schema compare with it. */
 import { Effect, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { readFile } from "node:fs/promises"
+import { readdir, readFile } from "node:fs/promises"
 import * as Path from "node:path"
 import * as Rows from "../../platform/Rows.ts"
-import { isBeyond, type MigrationSet } from "../../postgres/Migrations.ts"
+import type { MigrationSet } from "../../postgres/Migrations.ts"
 
 /** The database has a schema that this release does not know: what it lacks or has in another way may be meant so. */
 export class SchemaNewer extends Schema.TaggedError<SchemaNewer>()("SchemaNewer", { table: Schema.String }) {
@@ -12,6 +12,16 @@ export class SchemaNewer extends Schema.TaggedError<SchemaNewer>()("SchemaNewer"
     return `a newer release has migrated this database (${this.table}): its own doctor knows the schema`
   }
 }
+
+const newestRow = Rows.one(Schema.Struct({ id: Schema.Int }))
+
+/** Whether the database has a migration behind the last file of the set. */
+const isNewer = Effect.fnUntraced(function* ({ directory, table }: MigrationSet) {
+  const sql = yield* SqlClient.SqlClient
+  const files = yield* Effect.promise(() => readdir(directory))
+  const { id } = yield* newestRow(sql`SELECT coalesce(max(migration_id), 0)::int4 AS id FROM ${sql(table)}`)
+  return files.every((file) => !file.endsWith(".sql") || Number.parseInt(file, 10) < id)
+})
 
 /** The lines of the file beside each set of migrations, or its parts. Fails with {@link SchemaNewer}: a fix would take back what is newer. */
 export const linesOf = Effect.fnUntraced(function* (
@@ -21,7 +31,7 @@ export const linesOf = Effect.fnUntraced(function* (
 ) {
   const parts = yield* Effect.forEach(sets, (set) =>
     Effect.gen(function* () {
-      if (yield* isBeyond(set)) return yield* new SchemaNewer({ table: set.table })
+      if (yield* isNewer(set)) return yield* new SchemaNewer({ table: set.table })
       const text = yield* Effect.promise(() => readFile(Path.join(set.directory, file), "utf8"))
       return text
         .trimEnd()

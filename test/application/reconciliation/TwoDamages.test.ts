@@ -341,6 +341,16 @@ const cases: ReadonlyArray<{
         yield* sql`UPDATE payments SET status = 'captured', refunded_minor = 0, refund_begun_at = NULL WHERE id = ${paymentId}::uuid`
       })
   },
+  ...[1, 2].map((version) => ({
+    of: `the payment of a paid order was moved to a pending one, whose row says paid, with version ${version}`,
+    rule: version === 1 ? "status-unannounced" : "event-missing",
+    why: /for another order/,
+    broken: (({ paid, pending }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE payments SET order_id = ${pending}::uuid WHERE id = ${paid.paymentId}::uuid`
+        yield* sql`UPDATE orders SET status = 'paid', version = ${version}::int4 WHERE id = ${pending}::uuid`
+      })) satisfies Step<unknown>
+  })),
   {
     of: "the version of a paid order's row is one too high",
     rule: "event-missing",
