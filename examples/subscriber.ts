@@ -63,28 +63,24 @@ const parcelRow = Rows.first(Schema.Struct({ place: Schema.String, scans: Schema
 const program = Effect.gen(function* () {
   yield* createTables
   const sql = yield* PgClient.PgClient
-  const report = yield* InboxReport
   const [good, bad] = [randomUUID(), randomUUID()]
   yield* Transaction.run(scan(bad, 1, { place: 12 }))
   yield* Transaction.run(scan(good, 1, { place: "Lyon" }))
   yield* Transaction.run(scan(good, 2, { place: "Paris" }))
 
-  const row = yield* until(
-    parcelRow(sql`SELECT place, scans FROM parcels WHERE id = ${good}`),
-    (row) => row?.place === "Paris"
-  )
+  const row = yield* until(parcelRow(sql`SELECT * FROM parcels WHERE id = ${good}`), (row) => row?.place === "Paris")
   const {
     items: [letter]
   } = yield* until(
-    report.list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 }),
+    (yield* InboxReport).list(["dead"], { consumer: "tracking", aggregateId: bad }, { limit: 10 }),
     ({ items }) => items.length > 0
   )
   // The second send of an event may come after it was applied.
-  const records = yield* until(
+  const sent = yield* until(
     sql`SELECT FROM broker_log WHERE record_key IN (${good}, ${bad})`,
-    ({ length }) => length === 6
+    (all) => all.length === 6
   )
-  yield* Console.log(`The topic has ${records.length} records of 3 events.`)
+  yield* Console.log(`The topic has ${sent.length} records of 3 events.`)
   yield* Console.log(`The good parcel is in ${row?.place} after ${row?.scans} scans.`)
   yield* Console.log(`Dead letter, version ${letter?.aggregateVersion}: ${letter?.lastError?.replaceAll(/\s+/g, " ")}`)
 })

@@ -103,7 +103,7 @@ export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentI
   const { sql } = yield* Transaction
   const [other] = yield* Effect.orDie(
     sql`
-      SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(path, ${orderId}) = 0
+      SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(lower(path), ${orderId}) = 0
       UNION ALL SELECT FROM billing_ledger
       WHERE event_id > ${paymentId}::uuid AND payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
       UNION ALL SELECT FROM outbox_status
