@@ -542,6 +542,22 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: twoDamages, test: "was moved to a pending one, whose row says paid, with version" }
   },
   {
+    name: "follows-an-older-payment",
+    breaks: "an order is paid by a payment that was there before it",
+    file: `${room}/Told.ts`,
+    find: "AND p.created_at < o.created_at",
+    replace: "AND false",
+    seenBy: { file: twoDamages, test: "a forgotten payment was moved to a younger order that is" }
+  },
+  {
+    name: "keeps-what-is-forgotten",
+    breaks: "the money of a cancelled order is kept for ever, for the archive has forgotten the order",
+    file: `${room}/Told.ts`,
+    find: 'all.status === "cancelled" && all.effects.includes("OrderCancelled")',
+    replace: "false",
+    seenBy: { file: twoDamages, test: "what the archive has forgotten keeps no customer's money" }
+  },
+  {
     name: "asks-the-ledger-alone",
     breaks: "a payment that was moved to another order pays it, where its entry is not booked yet",
     file: `${room}/Told.ts`,
@@ -601,8 +617,8 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "gives-back-by-one-row",
     breaks: "the money of a paid order goes back because its row says cancelled",
     file: `${room}/Told.ts`,
-    find: 'all.status === "cancelled" && !all.types.includes("OrderCancelled")',
-    replace: 'all.status === "cancelled" && !all.types.includes("OrderPlaced")',
+    find: 'all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderCancelled")',
+    replace: 'all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderPlaced")',
     seenBy: { file: twoDamages, test: "the row says cancelled one version before: its money stays" }
   },
   {

@@ -33,7 +33,7 @@ const Told = Schema.Struct({
   /** Whether a client was told that the order is paid. */
   isAnsweredPaid: Schema.Boolean,
   version: Schema.Int,
-  /** How many versions behind the first have a type that is known. The first is OrderPlaced. */
+  /** How many versions behind the first have a type that is known. The first is OrderPlaced. A declined payment's row tells of its event. */
   known: Schema.Int,
   /** The version of the order's row, and its status. */
   row: Schema.Int,
@@ -76,7 +76,9 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
              EXISTS (SELECT FROM payments AS p JOIN idempotency_keys AS k ON k.subject_id = p.id
                      WHERE p.order_id = ${orderId}::uuid AND k.response_body LIKE '%"status":"paid"%') AS "isAnsweredPaid",
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
-              + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written)))::int4 AS known,
+              + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
+              + greatest(0, (SELECT count(*) FROM payments WHERE order_id = ${orderId}::uuid AND decline_reason IS NOT NULL)
+                            - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
              o.version AS row, o.status
       FROM orders AS o LEFT JOIN told ON true WHERE o.id = ${orderId}::uuid GROUP BY o.id`)
   )
@@ -91,7 +93,9 @@ const cantMend = (reason: string) => new CantMend({ reason })
 const mustRemember = ({ known }: Told, version: number) =>
   known < version - 1
     ? Effect.fail(
-        cantMend("what was told of it is forgotten: the archive has dropped its events, and the ledger lacks them")
+        cantMend(
+          "what was told of it is forgotten: its events are in no archive any more, or there is none, and the ledger lacks them; a person decides: docs/payments.md"
+        )
       )
     : Effect.void
 
@@ -103,14 +107,17 @@ export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentI
   const { sql } = yield* Transaction
   const [other] = yield* Effect.orDie(
     sql`
-      SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(lower(path), ${orderId}) = 0
+      SELECT FROM payments AS p JOIN orders AS o ON o.id = ${orderId}::uuid WHERE p.id = ${paymentId}::uuid AND p.created_at < o.created_at
+      UNION ALL SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(lower(path), ${orderId}) = 0
       UNION ALL SELECT FROM billing_ledger
       WHERE event_id > ${paymentId}::uuid AND payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
       UNION ALL SELECT FROM outbox_status
       WHERE event_id > ${paymentId}::uuid AND data ->> 'paymentId' = ${paymentId} AND aggregate_id <> ${orderId} LIMIT 1`
   )
   if (other !== undefined) {
-    return yield* cantMend("the payment was begun, told or booked for another order: a row is what is wrong")
+    return yield* cantMend(
+      "the payment was begun, told or booked for another order, or before this one: a row is what is wrong"
+    )
   }
 })
 
@@ -203,7 +210,10 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   }
 })
 
-/** Fails where a book contradicts the rows of the order and of its payment. Then no outcome of the payment is looked for, and none is recorded. */
+/**
+ * Fails if a book contradicts the rows of the order and of its payment, or if the order's row alone says that it is cancelled. Then no outcome of the
+ * payment is looked for, and none is recorded.
+ */
 export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayFollow(orderId, paymentId)
   const { sql } = yield* Transaction
@@ -215,15 +225,18 @@ export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, payment
                           AND debit_account = 'gateway') AS told`)
   )
   if (told) return yield* cantMend("OrderPaid was told of this payment before: a row is what is wrong")
-  yield* mustAgree(yield* toldOf(orderId))
+  const all = yield* toldOf(orderId)
+  yield* mustAgree(all)
+  // Released goods tell of the cancellation, too, where the archive has forgotten it.
+  if (all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderCancelled")) {
+    return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
+  }
 })
 
-/** Fails as {@link mayResolve} does. It also fails if the order's row alone says that it is cancelled. */
+/** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayResolve(orderId, paymentId)
   const all = yield* toldOf(orderId)
+  if (all.status === "cancelled" && all.effects.includes("OrderCancelled")) return
   yield* mustRemember(all, Math.max(all.version, all.row))
-  if (all.status === "cancelled" && !all.types.includes("OrderCancelled")) {
-    return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
-  }
 })

@@ -11,6 +11,7 @@ import {
   type AgreeingBooks,
   agreeing,
   brokenIn,
+  chargeAtGateway,
   deliver,
   type layer,
   look,
@@ -116,7 +117,8 @@ const cases: ReadonlyArray<{
   ...(["cancelled", "pending"] as const).map((status) => ({
     of: `what was told of a paid order is forgotten, its ledger entry is lost, and its row says ${status}`,
     rule: `captured-order-${status}`,
-    why: /what was told of it is forgotten/,
+    why:
+      status === "cancelled" ? /only its own row says that the order is cancelled/ : /what was told of it is forgotten/,
     broken: ((books, sql) =>
       Effect.gen(function* () {
         yield* forget(books, sql)
@@ -126,7 +128,7 @@ const cases: ReadonlyArray<{
   {
     of: "what was told of a paid order is forgotten, its ledger entry is lost, and its row of version 1 says cancelled",
     rule: "captured-order-cancelled",
-    why: /what was told of it is forgotten/,
+    why: /only its own row says that the order is cancelled/,
     broken: (books, sql) =>
       Effect.gen(function* () {
         yield* forget(books, sql)
@@ -259,6 +261,17 @@ const cases: ReadonlyArray<{
         Effect.gen(function* () {
           yield* sql`DELETE FROM idempotency_keys`
           yield* sql`DELETE FROM billing_ledger WHERE order_id = ${books.paid.orderId}::uuid`
+          yield* sql`UPDATE payments SET order_id = ${books[to]}::uuid WHERE id = ${books.paid.paymentId}::uuid`
+        })) satisfies Step<unknown>
+    },
+    {
+      of: `a forgotten payment was moved to a younger order that is ${to}`,
+      rule: `captured-order-${to}`,
+      why: /or before this one/,
+      broken: ((books, sql) =>
+        Effect.gen(function* () {
+          yield* forget(books, sql)
+          yield* sql`UPDATE orders SET created_at = created_at + interval '1 hour' WHERE id = ${books[to]}::uuid`
           yield* sql`UPDATE payments SET order_id = ${books[to]}::uuid WHERE id = ${books.paid.paymentId}::uuid`
         })) satisfies Step<unknown>
     },
@@ -441,6 +454,44 @@ test(
     const one = (yield* repair).items.find(({ rule }) => rule === "captured-order-cancelled")
     assert.match(one?.repair?.why ?? "", /only its own row says that the order is cancelled/)
     assert.deepStrictEqual(yield* facts, before)
+  })
+)
+
+test(
+  "a payment is being charged, its recovery is lost, and the order's row says cancelled: no recovery is begun that would refund it",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { pending } = yield* agreeing
+    const id = Subscribed.newId()
+    yield* sql`
+      INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
+      VALUES (${id}::uuid, ${pending}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now() - interval '1 day', clock_now(), clock_now())`
+    yield* chargeAtGateway(id, 100)
+    yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${pending}::uuid`
+    const before = yield* facts
+    const one = (yield* repair).items.find(({ rule }) => rule === "recovery-missing")
+    assert.match(one?.repair?.why ?? "", /only its own row says that the order is cancelled/)
+    assert.deepStrictEqual(yield* facts, before)
+  })
+)
+
+test(
+  "what the archive has forgotten keeps no customer's money: a late capture of a cancelled order, and one after a declined payment",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { cancelled, declined } = yield* agreeing
+    for (const order of [cancelled, declined]) {
+      const id = Subscribed.newId()
+      yield* sql`
+        INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
+        VALUES (${id}::uuid, ${order}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
+      yield* chargeAtGateway(id, 100)
+    }
+    yield* sql`DELETE FROM event_log`
+    const { items } = yield* repair
+    for (const rule of ["captured-order-cancelled", "captured-order-pending"]) {
+      assert.deepStrictEqual(items.find((item) => item.rule === rule)?.repair, { outcome: "repaired", why: null })
+    }
   })
 )
 
