@@ -96,7 +96,7 @@ const Settings = () => {
     <div class="card stack">
       <div class="field">
         <label for="operator-name">Your name, for the audit</label>
-        <input id="operator-name" value=${name} maxlength="64" autocomplete="nickname" onChange=${change} />
+        <input id="operator-name" defaultValue=${name} maxlength="64" autocomplete="nickname" onChange=${change} />
       </div>
       <p class="dim">Signed in as ${actor}. ${canWrite ? "" : "This token may only read."}</p>
       <div class="row">
