@@ -43,7 +43,7 @@ type Told = typeof Told.Type
 const toldRow = Rows.one(Told)
 
 /**
- * The types of the order's events, and the last version, written or applied. Where retention has dropped events, ledger and cursors remember.
+ * The types of the order's events, and the last version, written or applied. Ledger and cursors remember events that retention has dropped.
  *
  * No index leads from an order to its mails. Their tasks are younger than the order, and the ids of both are by time.
  */
