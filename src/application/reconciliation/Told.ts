@@ -101,7 +101,7 @@ const mustRemember = ({ known }: Told, version: number) =>
 
 /**
  * Fails where another book tells that the payment pays another order: its row was moved, and neither order may follow it. No index leads there from
- * ledger and archive, for only such a repair asks. The ids of payments and events are by time.
+ * ledger and archive, for only such a repair asks: it reads the ledger once, and the archive from the payment on, for ids are by time.
  */
 export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
@@ -109,8 +109,7 @@ export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentI
     sql`
       SELECT FROM payments AS p JOIN orders AS o ON o.id = ${orderId}::uuid WHERE p.id = ${paymentId}::uuid AND p.created_at < o.created_at
       UNION ALL SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(lower(path), ${orderId}) = 0
-      UNION ALL SELECT FROM billing_ledger
-      WHERE event_id > ${paymentId}::uuid AND payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
+      UNION ALL SELECT FROM billing_ledger WHERE payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
       UNION ALL SELECT FROM outbox_status
       WHERE event_id > ${paymentId}::uuid AND data ->> 'paymentId' = ${paymentId} AND aggregate_id <> ${orderId} LIMIT 1`
   )
@@ -210,11 +209,8 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   }
 })
 
-/**
- * Fails if a book contradicts the rows of the order and of its payment, or if the order's row alone says that it is cancelled. Then no outcome of the
- * payment is looked for, and none is recorded.
- */
-export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+/** What was told of the order of this payment. Fails as {@link mayResolve} says. */
+const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayFollow(orderId, paymentId)
   const { sql } = yield* Transaction
   const { told } = yield* Effect.orDie(
@@ -231,12 +227,18 @@ export const mayResolve = Effect.fnUntraced(function* (orderId: OrderId, payment
   if (all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderCancelled")) {
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
+  return all
 })
+
+/**
+ * Fails if a book contradicts the rows of the order and of its payment, or if the order's row alone says that it is cancelled. Then no outcome of the
+ * payment is looked for, and none is recorded.
+ */
+export const mayResolve = (orderId: OrderId, paymentId: PaymentId) => Effect.asVoid(agreedOf(orderId, paymentId))
 
 /** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
-  yield* mayResolve(orderId, paymentId)
-  const all = yield* toldOf(orderId)
+  const all = yield* agreedOf(orderId, paymentId)
   if (all.status === "cancelled" && all.effects.includes("OrderCancelled")) return
   yield* mustRemember(all, Math.max(all.version, all.row))
 })
