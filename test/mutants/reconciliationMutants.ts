@@ -660,8 +660,8 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "blames-the-row-of-a-lost-event",
     breaks: "a person is told that the order's row is wrong, where its archived event is lost",
     file: `${room}/Told.ts`,
-    find: "if (version < told.row && all.has(eventType))",
-    replace: "if (version > told.row && all.has(eventType))",
+    find: "if (version < told.rowVersion && all.has(eventType))",
+    replace: "if (version > told.rowVersion && all.has(eventType))",
     seenBy: { file: twoDamages, test: "order was delivered, and archive, marks and cursors have lost it" }
   },
   {

@@ -36,7 +36,7 @@ const Told = Schema.Struct({
   /** How many versions behind the first have a type that is known. The first is OrderPlaced. A declined payment's row tells of its event. */
   known: Schema.Int,
   /** The version of the order's row, and its status. */
-  row: Schema.Int,
+  rowVersion: Schema.Int,
   status: Schema.String
 })
 type Told = typeof Told.Type
@@ -79,7 +79,7 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
               + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
               + greatest(0, (SELECT count(*) FROM payments WHERE order_id = ${orderId}::uuid AND decline_reason IS NOT NULL)
                             - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
-             o.version AS row, o.status
+             o.version AS "rowVersion", o.status
       FROM orders AS o LEFT JOIN told ON true WHERE o.id = ${orderId}::uuid GROUP BY o.id`)
   )
 })
@@ -121,10 +121,10 @@ export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentI
 })
 
 /** Why an event can't be told a second time: its row's version is wrong, or the books that had it have lost it. */
-const toldBefore = (type: EventType, { row, versions }: Told): string => {
+const toldBefore = (type: EventType, { rowVersion, versions }: Told): string => {
   const version = versions[type]
   return version === undefined
-    ? `${type} was told of it before: set the consumers' cursors of the order to version ${row}, and take the event from the topic: docs/reconciliation.md`
+    ? `${type} was told of it before: set the consumers' cursors of the order to version ${rowVersion}, and take the event from the topic: docs/reconciliation.md`
     : `${type} was told of it before, with version ${version}: its row's version is wrong, set it to ${version} with psql`
 }
 
@@ -137,7 +137,7 @@ const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eve
   }
   const all = new Set([...told.types, ...told.effects])
   // The event of the row's own version: a repair tells it again.
-  if (version < told.row && all.has(eventType)) return yield* cantMend(toldBefore(eventType, told))
+  if (version < told.rowVersion && all.has(eventType)) return yield* cantMend(toldBefore(eventType, told))
   const first = barredBy[eventType].find((type) => all.has(type))
   if (first !== undefined) return yield* cantMend(`${first} was told of it before: its row is what is wrong`)
 })
@@ -152,7 +152,7 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
 /** Fails where the order's row says paid, and its refund can't be told. The gateway tells of the refund, so what is forgotten is no hindrance. The order is locked. */
 export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId) {
   const told = yield* toldOf(orderId)
-  if (told.status === "paid") yield* mustFollow(told, told.row, "OrderRefunded")
+  if (told.status === "paid") yield* mustFollow(told, told.rowVersion, "OrderRefunded")
 })
 
 /** Fails if the order's row says pending or cancelled, and any other book tells of OrderPaid. */
@@ -203,7 +203,7 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   const { types } = told
   const hasEnded = types.includes("OrderCancelled") || types.includes("OrderRefunded")
   yield* mustAgree(told)
-  yield* mustRemember(told, Math.max(told.version, told.row))
+  yield* mustRemember(told, Math.max(told.version, told.rowVersion))
   if (move === "reserve" ? hasEnded : !hasEnded) {
     return yield* cantMend("its events tell of another status: its row is what is wrong")
   }
@@ -240,5 +240,5 @@ export const mayResolve = (orderId: OrderId, paymentId: PaymentId) => Effect.asV
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const all = yield* agreedOf(orderId, paymentId)
   if (all.status === "cancelled" && all.effects.includes("OrderCancelled")) return
-  yield* mustRemember(all, Math.max(all.version, all.row))
+  yield* mustRemember(all, Math.max(all.version, all.rowVersion))
 })

@@ -20,3 +20,11 @@ export interface Case {
   /** After the repair, once what it began has ended. */
   readonly afterwards?: Break
 }
+
+/** Damages of which a repair would make a third one. A person hears why none is made. */
+export interface Refusal {
+  readonly of: string
+  readonly broken: Break
+  readonly rule: string
+  readonly why: RegExp
+}

@@ -1,0 +1,62 @@
+/** Damages that several cases begin with. */
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import type { Break } from "./Case.ts"
+
+/** Retention has dropped what was published of the paid order, its mail's task and its key, and its ledger entry is lost. */
+export const forget: Break = ({ paid: { orderId } }, sql) =>
+  Effect.gen(function* () {
+    yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
+    yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+    yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%${orderId}%`}`
+    yield* sql`DELETE FROM idempotency_keys`
+  })
+
+/** The row of the paid order's payment becomes that of the pending or the cancelled order, as `set` says. */
+export const moved =
+  (to: "pending" | "cancelled", set: string): Break =>
+  (books, sql) =>
+    sql`UPDATE payments SET order_id = ${books[to]}::uuid, ${sql.literal(set)} WHERE id = ${books.paid.paymentId}::uuid`
+
+/** The type of the order's last archived event is changed, and its entries are lost. */
+export const retype =
+  (from: "paid" | "refunded", to: string): Break =>
+  (books, sql) =>
+    Effect.gen(function* () {
+      const { orderId } = books[from]
+      yield* sql`
+        UPDATE event_log AS e SET event_type = ${to} WHERE aggregate_id = ${orderId}
+          AND aggregate_version = (SELECT version FROM orders WHERE id = ${orderId}::uuid)`
+      yield* sql`DELETE FROM billing_ledger WHERE order_id = ${orderId}::uuid`
+    })
+
+/** Archive, marks and cursors have lost the order's last event, which was delivered. */
+export const undeliver = (orderId: string) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const [row] = yield* sql<{ readonly id: string; readonly version: number }>`
+      DELETE FROM event_log AS e USING orders AS o
+      WHERE e.aggregate_id = o.id::text AND e.aggregate_version = o.version AND o.id = ${orderId}::uuid
+      RETURNING e.event_id::text AS id, o.version`
+    const { id, version } = row!
+    yield* sql`DELETE FROM processed_events WHERE event_id = ${id}::uuid`
+    yield* sql`DELETE FROM consumer_cursors WHERE aggregate_id = ${orderId} AND version <= 1`
+    yield* sql`UPDATE consumer_cursors SET version = version - 1 WHERE aggregate_id = ${orderId} AND version > 1`
+    return { id, version }
+  })
+
+export const undelivered =
+  (from: "pending" | "cancelled" | "paid" | "refunded"): Break =>
+  (books) => {
+    const one = books[from]
+    return undeliver(typeof one === "string" ? one : one.orderId)
+  }
+
+/** The ledger's entry of the last movement is lost, too. */
+export const andTheEntry =
+  (from: "paid" | "refunded"): Break =>
+  (books, sql) =>
+    Effect.gen(function* () {
+      const { id } = yield* undeliver(books[from].orderId)
+      yield* sql`DELETE FROM billing_ledger WHERE event_id = ${id}::uuid`
+    })
