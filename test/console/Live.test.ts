@@ -41,34 +41,40 @@ Browser.describe("the overview, live", () => {
         }).pipe(Effect.scoped)
     )
 
-    it.effect("a service that dies is said to be away, and the page goes on when it is back", () =>
-      Effect.gen(function* () {
-        const first = yield* Scope.make()
-        const { exit, signal, url } = yield* Scope.provide(World.start(), first)
-        yield* World.onPage({ url, path: "/console", allowed: away }, (page) =>
-          Effect.gen(function* () {
-            yield* page.see("live ·")
-            yield* page.see("Topic orders")
-            yield* signal("SIGKILL")
-            yield* exit
-            yield* page.see("The service does not answer.")
-            yield* page.see("trying again")
-            // The header claims nothing of now either.
-            yield* page.see("state not known")
-            yield* page.see("decisions not known")
-            // The last figures stay in sight, with their time.
-            yield* page.see("What is shown below was so at")
-            yield* page.see("Topic orders")
-            // The session is known to the new process, too: the page goes on where it was.
-            yield* World.start({ PORT: new URL(url).port })
-            yield* page.see("live ·")
-            yield* page.seeNoMore("The service does not answer.")
-            yield* page.see("nothing to decide")
-            yield* page.seeNoMore("state not known")
-          })
-        )
-        yield* Scope.close(first, Exit.void)
-      }).pipe(Effect.scoped)
+    it.effect(
+      "a service that dies is said to be away, a half-typed name stays, and the page goes on when it is back",
+      () =>
+        Effect.gen(function* () {
+          const first = yield* Scope.make()
+          const { exit, signal, url } = yield* Scope.provide(World.start(), first)
+          yield* World.onPage({ url, path: "/console", allowed: away }, (page) =>
+            Effect.gen(function* () {
+              yield* page.see("live ·")
+              yield* page.see("Topic orders")
+              yield* page.evaluate(`document.querySelector("details.who summary").click()`)
+              yield* page.fill("Your name, for the audit", "half a na")
+              yield* signal("SIGKILL")
+              yield* exit
+              yield* page.see("The service does not answer.")
+              yield* page.see("trying again")
+              // The header claims nothing of now either.
+              yield* page.see("state not known")
+              yield* page.see("decisions not known")
+              // The header was drawn anew around the field.
+              assert.strictEqual(yield* page.evaluate(`document.querySelector("#operator-name").value`), "half a na")
+              // The last figures stay in sight, with their time.
+              yield* page.see("What is shown below was so at")
+              yield* page.see("Topic orders")
+              // The session is known to the new process, too: the page goes on where it was.
+              yield* World.start({ PORT: new URL(url).port })
+              yield* page.see("live ·")
+              yield* page.seeNoMore("The service does not answer.")
+              yield* page.see("nothing to decide")
+              yield* page.seeNoMore("state not known")
+            })
+          )
+          yield* Scope.close(first, Exit.void)
+        }).pipe(Effect.scoped)
     )
 
     it.effect("tabs of a browser read one stream, and the next one goes on with it when its reader is closed", () =>

@@ -161,5 +161,13 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     find: "encodeURIComponent(name)",
     replace: "name",
     seenBy: { file: decisions, test: "dead letters are found by cause" }
+  },
+  {
+    name: "half-typed-name-reset",
+    breaks: "news takes away what an operator types",
+    file: "src/console/shell.js",
+    find: "defaultValue=${name}",
+    replace: "value=${name}",
+    seenBy: { file: live, test: "a half-typed name stays" }
   }
 ]
