@@ -8,6 +8,7 @@ import { drillNames } from "../../src/cli/drill/DrillNames.ts"
 import * as Sums from "../../src/cli/drill/Sums.ts"
 import * as ServiceProcess from "../../src/cli/ServiceProcess.ts"
 import { consumerNames } from "../../src/main/Names.ts"
+import { sendElsewhere } from "../http/Service.ts"
 import { plantedEnv } from "../mutants/planted.ts"
 import { commandOf } from "../support/OperatorCommand.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
@@ -55,6 +56,25 @@ it.live(
           actions.some((one) => one.action === action && one.reason === `the drill ${drill}`),
           `${drill}: ${action}`
         )
+    }).pipe(Effect.scoped, Effect.provide(world)),
+  400_000
+)
+
+it.live(
+  "beside other customers' orders the zombie is frozen with the event of the drill's own order",
+  () =>
+    Effect.gen(function* () {
+      const { url } = yield* service
+      const order = {
+        customerId: "ada",
+        currency: "EUR",
+        lines: [{ sku: "book", quantity: 1, unitAmountMinor: 1_250 }]
+      }
+      const others = Effect.andThen(sendElsewhere(`${url}/orders`, { body: order }), Effect.sleep(200))
+      yield* Effect.forkScoped(Effect.forever(others))
+      const { code, stderr, stdout } = yield* run("zombie", "--url", url!)
+      assert.strictEqual(code, 0, `${stdout}${stderr}`)
+      assert.include(stdout, "✓ 2 records of one event in the topic")
     }).pipe(Effect.scoped, Effect.provide(world)),
   400_000
 )

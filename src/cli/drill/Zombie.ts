@@ -2,10 +2,11 @@
  * The drill `zombie`: a dispatcher is frozen with a batch in its hands, its lanes go to another one, and it wakes up and sends. The late send can only
  * repeat an event: consumers drop it.
  */
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { randomUUID } from "node:crypto"
 import { consumerNames } from "../../main/Names.ts"
 import { LaneReport } from "../../operations/reports/LaneReport.ts"
+import { laneOf } from "../../outbox/Lane.ts"
 import * as ServiceProcess from "../ServiceProcess.ts"
 import { dispatcherOf } from "./Breakages.ts"
 import { copiesOf } from "./Copies.ts"
@@ -13,14 +14,16 @@ import type { Steps } from "./Ground.ts"
 import * as ProcessToken from "./ProcessToken.ts"
 import { DrillFailed } from "./Teller.ts"
 
-/** Between fetch and send the zombie waits for so long: time enough to freeze it there. */
-const pauseMillis = 3_000
+/** Between fetch and send of each batch the zombie waits for so long: time enough to freeze it there. */
+const pauseMillis = 1_000
+/** More batches than it sends in any drill. */
+const pauses = 1_000_000
 
-/** How long the frozen process keeps its lanes: the person who watches waits for so long. */
+/** How long the frozen process keeps its lanes: the person who watches waits for so long. Longer than the pause, so it sends first when it is thawed. */
 const sessionMillis = 3_000
 
 /** Half of all orders are in its lanes: that none of so many is does not happen. */
-const tries = 40
+const tries = 20
 
 const inherited = (): Readonly<Record<string, string>> =>
   Object.fromEntries(
@@ -47,68 +50,75 @@ export const zombie: Steps<LaneReport> = Effect.fnUntraced(function* ({
     env: {
       ...inherited(),
       ...ProcessToken.envOf(token),
-      FAULTS: `dispatcher.before-publish=delay:1:${pauseMillis}`,
+      FAULTS: `dispatcher.before-publish=delay:${pauses}:${pauseMillis}`,
       LOG_LEVEL: "Warn",
       OUTBOX_SESSION_TIMEOUT_MILLIS: String(sessionMillis),
       OUTBOX_SEND_TIMEOUT_MILLIS: String(sessionMillis / 2)
     }
   }).pipe(Effect.mapError(({ message }) => new DrillFailed({ reason: message })))
   yield* tell("does", `A second dispatcher of this service starts, as process ${child.pid}.`, `${url}/console`)
-  const lanes = LaneReport.use((report) => report.lanes)
-  const owned = Effect.map(lanes, (all) => all.filter(({ owner }) => owner?.startsWith(`${child.pid}@`)).length)
-  yield* until(
-    "it to have its share of the lanes",
-    Effect.map(owned, (count) => count > 0)
+  const owned = LaneReport.use((report) =>
+    Effect.map(report.lanes, (lanes) => lanes.filter(({ owner }) => owner?.startsWith(`${child.pid}@`)))
   )
+  const ownsLanes = Effect.map(owned, (lanes) => lanes.length > 0)
+  const batches = () => child.output().split("a fault strikes on purpose").length
 
-  const hasBatch = () => child.output().includes("a fault strikes on purpose")
-  let order = ""
-  for (let number = 1; number <= tries && !hasBatch(); number++) {
-    order = yield* place()
-    const state = Effect.map(timeline(order), ({ events }) => events[0]?.delivery.state)
+  /** Freezes it after an order was placed, and thaws it when its lanes are gone. Returns what it has sent late: undefined if it had no event of the order. */
+  const freeze = Effect.gen(function* () {
+    yield* until("it to have its share of the lanes", ownsLanes)
+    const before = batches()
+    const order = yield* place()
+    if ((yield* owned).every(({ lane }) => lane !== laneOf(order))) return undefined
+    const events = Effect.map(timeline(order), (view) => view.events)
+    const isPublished = Effect.map(events, ([first]) => first?.delivery.state === "published")
     yield* until(
       "its event to be fetched",
-      Effect.map(state, (now) => now === "published" || hasBatch())
+      Effect.map(isPublished, (isSent) => isSent || batches() > before)
     )
+    if (yield* isPublished) return undefined
+    yield* child.signal("SIGSTOP")
+    yield* tell(
+      "breaks",
+      `It is frozen (SIGSTOP) between fetch and send, with the event of this order: ${order}.`,
+      pageOf(order)
+    )
+    yield* pay(order)
+    yield* until(
+      "its lanes to go to another dispatcher",
+      Effect.map(events, (all) => all.length === 2 && all.every(({ delivery }) => delivery.state === "published"))
+    )
+    yield* tell(
+      "sees",
+      "Its session ended, the lane went to another dispatcher, and that one has sent OrderPlaced and OrderPaid, in this order.",
+      pageOf(order)
+    )
+    const eventId = (yield* events)[0]!.eventId
+    const copies = run(copiesOf(order, eventId))
+    const { records } = yield* copies
+    yield* child.signal("SIGCONT")
+    yield* tell("breaks", "The zombie is thawed (SIGCONT), and believes that the lane is its own.")
+    const isSentLate = Effect.map(copies, (now) => now.records > records)
+    yield* until(
+      "its late send",
+      Effect.map(Effect.all([isSentLate, ownsLanes]), ([isLate, isBack]) => isLate || isBack)
+    )
+    if (yield* isSentLate) return { copies, eventId, order }
+    yield* tell("sees", "It had another customer's event in its hands: once more.")
+    return undefined
+  })
+
+  let late = yield* freeze
+  for (let number = 1; number < tries && late === undefined; number++) late = yield* freeze
+  if (late === undefined) {
+    return yield* new DrillFailed({
+      reason: `the second dispatcher had none of ${tries} orders in its hands when it was frozen: the service is too busy`
+    })
   }
-  if (!hasBatch())
-    return yield* new DrillFailed({ reason: `none of ${tries} orders was in the lanes of the second dispatcher` })
-  yield* child.signal("SIGSTOP")
-  const frozenAt = yield* Clock.currentTimeMillis
-  yield* tell(
-    "breaks",
-    `It is frozen (SIGSTOP) between fetch and send, with the event of this order: ${order}.`,
-    pageOf(order)
-  )
-  yield* pay(order)
-  const events = Effect.map(timeline(order), (view) => view.events)
-  yield* until(
-    "its lanes to go to another dispatcher",
-    Effect.map(events, (all) => all.length === 2 && all.every(({ delivery }) => delivery.state === "published"))
-  )
-  const eventId = (yield* events)[0]!.eventId
-  const copies = run(copiesOf(order, eventId))
-  yield* tell(
-    "sees",
-    "Its session ended, the lane went to another dispatcher, and that one has sent OrderPlaced and OrderPaid, in this order.",
-    pageOf(order)
-  )
-  const before = yield* copies
-  // With its pause over, it sends first when it is thawed. Otherwise it may see first that its session has ended, and not send at all.
-  yield* Effect.sleep(Math.max(0, frozenAt + pauseMillis - (yield* Clock.currentTimeMillis)))
-  yield* child.signal("SIGCONT")
-  yield* tell(
-    "breaks",
-    "The zombie is thawed (SIGCONT), believes that the lane is its own, and sends OrderPlaced once more."
-  )
-  yield* until(
-    "its late send",
-    Effect.map(copies, ({ records }) => records > before.records)
-  )
+  const { copies, eventId, order } = late
   const { offsets } = yield* copies
   yield* tell(
     "sees",
-    `The topic has OrderPlaced at the offsets ${offsets}. Consumers have seen version 1, and drop it.`,
+    `It has sent OrderPlaced once more: the topic has it at the offsets ${offsets}. Consumers have seen version 1, and drop it.`,
     `${url}/console/events/${eventId}`
   )
   yield* child.signal("SIGTERM")
