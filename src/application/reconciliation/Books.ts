@@ -18,7 +18,8 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
-import { mayCancel, mayFollow, mayGiveBack, mayResolve, mayTell, toldStatus } from "./Told.ts"
+import { mayCancel, mayGiveBack, mayResolve, mayTell, uncancel } from "./Told.ts"
+import { mayFollow, mayPay } from "./ToldOfPayment.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -68,6 +69,7 @@ export const make = Effect.gen(function* () {
     Effect.fnUntraced(function* (id: PaymentId): Effect.fn.Return<void, CantMend, Transaction> {
       const locked = yield* lockedOf(id)
       yield* mayFollow(locked.order.id, id)
+      yield* mayPay(locked.order.id, id)
       const change = yield* Effect.fromResult(
         Result.mapError(move(locked.order, id), ({ message }) => cantMend(message))
       )
@@ -96,7 +98,10 @@ export const make = Effect.gen(function* () {
     )
   const announcement = Effect.fnUntraced(function* (locked: LockedOrder) {
     const payer = yield* payerOf(locked)
-    if (payer !== undefined) yield* mayFollow(locked.order.id, payer)
+    if (payer !== undefined) {
+      yield* mayFollow(locked.order.id, payer)
+      yield* mayPay(locked.order.id, payer)
+    }
     return yield* Effect.fromResult(announcementOf(locked, payer))
   })
 
@@ -162,15 +167,7 @@ export const make = Effect.gen(function* () {
     /** Announces the order's status, with a new version. */
     announce: Effect.fnUntraced(function* (orderId: string) {
       const locked = yield* wholeOf(orderId)
-      // The service writes no status without a version: a hand was here, and no other book says what it meant.
-      if (locked.order.status === "cancelled") {
-        const told = yield* toldStatus(locked.order.id)
-        const ends = told === "pending" ? "cancel" : "refund"
-        return yield* cantMend(
-          `only its own row says that the order is cancelled: set its status to ${told} with psql` +
-            (told === "refunded" ? "" : `, and ${ends} it by POST /orders/{id}/${ends} if that was meant`)
-        )
-      }
+      if (locked.order.status === "cancelled") return yield* cantMend(yield* uncancel(locked.order.id))
       const event = yield* announcement(locked)
       yield* mayTell(locked.order.id, locked.order.version, event._tag)
       yield* Effect.orDie(orders.save({ order: locked.order, events: [event] }, locked.at))

@@ -25,7 +25,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "a customer was charged for something that nobody here knows",
     repair: undefined,
     byHand:
-      "if the database was restored, roll it forward first (docs/restore.md); if the ledger books it for an order, its payment's row is lost: take that row from a backup, and refund nothing; else find the charge by its key on the gateway's pages, and refund it there: docs/payments.md"
+      "if the database was restored, roll it forward first (docs/restore.md); if this names an order, another book tells of the payment, and its row is lost: take that row from a backup, and refund nothing; else find the charge by its key on the gateway's pages, and refund it there: docs/payments.md"
   },
   {
     name: "gateway-capture-unrecorded",
@@ -46,7 +46,8 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     books,
     means: "the gateway has taken another amount than the payment's",
     repair: undefined,
-    byHand: "look with paid-once payments check, and refund what is too much on the gateway's pages: docs/payments.md"
+    byHand:
+      "mend payment-amount-differs first if it is there, for then the payment's row may be what is wrong; paid-once events search --order names OrderPlaced, and paid-once events show its amount: refund on the gateway's pages only what is more than that: docs/payments.md"
   },
   {
     name: "gateway-charged-twice",
@@ -67,7 +68,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "the customer was told of a refund, and has no money back",
     repair: undefined,
     byHand:
-      "refund the charge on the gateway's pages if the order was refunded; if only the payment's row says so, set the row right with psql: docs/payments.md"
+      "refund the charge on the gateway's pages if the order was cancelled, if the payment was declined, or if paid-once events search --order tells that OrderRefunded was published; else the rows of payment and order are wrong: set them right with psql, and refund nothing: docs/payments.md"
   },
   {
     name: "gateway-refund-differs",
@@ -75,7 +76,7 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     means: "another amount went back than the payment's",
     repair: undefined,
     byHand:
-      "refund what is missing on the gateway's pages, and then run paid-once reconcile --repair, which records the whole; let the gateway correct a refund in another currency, or of a charge without a capture: docs/payments.md"
+      "refund what is missing on the gateway's pages, and then run paid-once reconcile --repair, which records the whole; leave it where only a part was meant to go back; let the gateway correct a refund in another currency, or of a charge without a capture: docs/payments.md"
   }
 ]
 

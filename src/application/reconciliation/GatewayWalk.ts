@@ -26,7 +26,7 @@ const Recorded = Schema.Struct({
   refundedMinor: Schema.Number
 })
 const recordedRows = Rows.all(Recorded)
-const bookedRows = Rows.all(Schema.Struct({ id: Schema.String, orderId: Schema.String }))
+const tellingRows = Rows.all(Schema.Struct({ id: Schema.String, orderId: Schema.String }))
 const idRows = Rows.all(Schema.Struct({ id: Schema.String }))
 
 const manualRules = new Set(gatewayRules.filter(isManual).map(({ name }) => name))
@@ -91,28 +91,33 @@ export const make = Effect.gen(function* () {
   }
 
   /**
-   * A charge without a payment may be one that the ledger has booked: then the payment's row is lost, and its money is rightful. No index leads
-   * there, so one statement asks for all charges of a page.
+   * A charge without a payment may be one that another book tells of: then the payment's row is lost, and its money is rightful. No index leads
+   * there from ledger and events, so one statement asks for all charges of a page. Events of a payment are younger than it, and ids are by time.
    */
-  const withBooked = Effect.fnUntraced(function* (found: ReadonlyArray<Found>) {
+  const withOrder = Effect.fnUntraced(function* (found: ReadonlyArray<Found>) {
     const unknown = found.flatMap(({ key, paymentId }) => (paymentId === null && isUuid(key) ? [key] : []))
     if (unknown.length === 0) return found
-    const booked = yield* inSnapshot(
+    const telling = yield* inSnapshot(
       database,
       Effect.flatMap(Transaction, ({ sql }) =>
-        bookedRows(sql`
-          SELECT payment_id::text AS id, min(order_id::text) AS "orderId" FROM billing_ledger
-          WHERE payment_id = ANY (${unknown}::uuid[]) GROUP BY payment_id`)
+        tellingRows(sql`
+          SELECT id, min(order_id) AS "orderId" FROM (
+            SELECT payment_id::text AS id, order_id::text AS order_id FROM billing_ledger WHERE payment_id = ANY (${unknown}::uuid[])
+            UNION ALL SELECT subject_id::text, substring(lower(path) FROM '/orders/([^/]+)/') FROM idempotency_keys
+            WHERE subject_id = ANY (${unknown}::uuid[])
+            UNION ALL SELECT data ->> 'paymentId', aggregate_id FROM outbox_status
+            WHERE event_id > ${unknown.toSorted()[0]!}::uuid AND data ->> 'paymentId' = ANY (${unknown})) AS tells
+          WHERE order_id IS NOT NULL GROUP BY id`)
       )
     )
-    const orders = new Map(booked.map(({ id, orderId }) => [id, orderId]))
+    const orders = new Map(telling.map(({ id, orderId }) => [id, orderId]))
     return found.map((one): Found => {
       const orderId = one.paymentId === null ? orders.get(one.key) : undefined
       if (orderId === undefined) return one
       return {
         ...one,
         orderId,
-        found: `${one.found}, and the ledger books it for this order: the payment's row is lost`
+        found: `${one.found}, and another book tells of it for this order: the payment's row is lost`
       }
     })
   })
@@ -140,7 +145,7 @@ export const make = Effect.gen(function* () {
     for (let start = 0; start < keys.length; start += ledgerPageSize) {
       const some = keys.slice(start, start + ledgerPageSize)
       const payments = yield* inSnapshot(database, byIds(some.filter(isUuid)))
-      all.push(...(yield* withBooked(differences(some, payments, yield* find(some)))))
+      all.push(...(yield* withOrder(differences(some, payments, yield* find(some)))))
     }
     return all
   })
@@ -157,7 +162,7 @@ export const make = Effect.gen(function* () {
         const keys = items.map(({ key }) => key)
         const ids = keys.filter(isUuid)
         const payments = yield* inSnapshot(database, byIds(ids))
-        yield* tell(yield* withBooked(differences(keys, payments, items)))
+        yield* tell(yield* withOrder(differences(keys, payments, items)))
         const until = nextCursor === null ? max : (ids.at(-1) ?? after)
         yield* tell(yield* missing(after, until, new Set(ids)))
         total += items.length
@@ -202,7 +207,7 @@ export const make = Effect.gen(function* () {
             yield* Effect.orDie(outcomes.charged(id, { _tag: "Captured", amountMinor, currency }))
           } else if (rule === "gateway-refund-unrecorded") {
             // The rule has found that all parts have the payment's currency, and sum up to what it has captured.
-            yield* mayRefund(OrderId.make(orderId))
+            yield* mayRefund(OrderId.make(orderId), id)
             const amountMinor = refunds.reduce((sum, one) => sum + one.amountMinor, 0)
             const isOurs = refunds.every((one) => one.key === refundKeyOf(id))
             yield* Effect.orDie(outcomes.refunded(id, { amount: { amountMinor, currency: payment?.currency }, isOurs }))

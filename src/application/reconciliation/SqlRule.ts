@@ -61,10 +61,14 @@ export const isThrough = (consumer: string): string => `
   EXISTS (SELECT FROM consumer_cursors AS c
           WHERE c.consumer_name = '${consumer}' AND c.aggregate_id = o.id::text AND c.aggregate_type = 'Order' AND c.version >= o.version)`
 
-/** Whether an operator has given an event of the order up for the consumer: then its effect is missing by decision. `key` is the order's id, a uuid. */
-export const isGivenUp = (consumer: string, key: string): string => `
-  (EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.aggregate_id = ${key}::text)
-   OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = '${consumer}' AND d.aggregate_id = ${key}::text)
+/**
+ * Whether an operator has given an event of these types up for the consumer: then its effect is missing by decision. `key` is the order's id, a uuid.
+ * A record whose type could not be read may have been one of them.
+ */
+export const isGivenUp = (consumer: string, key: string, types: string): string => `
+  (EXISTS (SELECT FROM outbox_dead_letters AS d WHERE d.aggregate_id = ${key}::text AND d.event_type IN (${types}))
+   OR EXISTS (SELECT FROM inbox_dead_letters AS d WHERE d.consumer_name = '${consumer}' AND d.aggregate_id = ${key}::text
+                AND (d.event_type IS NULL OR d.event_type IN (${types})))
    OR EXISTS (SELECT FROM operator_audit AS a
               WHERE a.subject = 'inbox event' AND a.action = 'skip'
                 AND a.subject_id = ANY (ARRAY(SELECT '${consumer} ' || e.event_id FROM event_log AS e WHERE e.aggregate_id = ${key}::text))))`

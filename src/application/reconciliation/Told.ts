@@ -8,6 +8,7 @@ import type { OrderId, PaymentId } from "../../domain/Ids.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { CantMend } from "./Difference.ts"
+import { mayBelieve, mayFollow, mayPay, onlyItsRowDeclines } from "./ToldOfPayment.ts"
 
 type EventType = OrderEvent["_tag"]
 
@@ -20,7 +21,6 @@ const barredBy: Readonly<Record<EventType, ReadonlyArray<EventType>>> = {
   OrderRefunded: ["OrderCancelled", "OrderRefunded"]
 }
 
-const payerRow = Rows.one(Schema.Struct({ told: Schema.Boolean }))
 const Told = Schema.Struct({
   /** The types that archive, queue and ledger tell. */
   types: Schema.Array(Schema.String),
@@ -28,6 +28,8 @@ const Told = Schema.Struct({
   versions: Schema.Record(Schema.String, Schema.Int),
   /** The types of which a mail tells. */
   mails: Schema.Array(Schema.String),
+  /** Whether a mail about the order has a key that is the id of no event of it. */
+  hasStrayMail: Schema.Boolean,
   /** The types of which a mail or a reservation tells: these outlive an event that all other books have lost. */
   effects: Schema.Array(Schema.String),
   /** Whether a client was told that the order is paid. */
@@ -52,15 +54,16 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
   return yield* Effect.orDie(
     toldRow(sql`
       WITH written AS MATERIALIZED (
-        SELECT event_type AS type, aggregate_version AS version FROM outbox_status
+        SELECT event_type AS type, aggregate_version AS version, event_id::text AS key FROM outbox_status
         WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text),
       booked AS MATERIALIZED (
-        SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type
+        SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type, event_id::text AS key
         FROM billing_ledger WHERE order_id = ${orderId}::uuid),
       reserved AS MATERIALIZED (SELECT status FROM inventory_reservations WHERE order_id = ${orderId}::uuid),
       mails AS MATERIALIZED (
-        SELECT DISTINCT CASE payload ->> 'kind' WHEN 'receipt' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type FROM outbox_tasks
-        WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND strpos(payload ->> 'subject', ${orderId}) > 0),
+        SELECT CASE payload ->> 'kind' WHEN 'receipt' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type, idempotency_key AS key
+        FROM outbox_tasks
+        WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND strpos(concat(payload ->> 'subject', payload ->> 'text'), ${orderId}) > 0),
       effects AS (
         SELECT type FROM mails
         UNION SELECT 'OrderPlaced' FROM reserved
@@ -72,11 +75,13 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(told.version), 0)::int4 AS version,
              (SELECT coalesce(json_object_agg(type, last), '{}')
               FROM (SELECT type, max(version) AS last FROM written GROUP BY type) AS lasts) AS versions,
-             (SELECT coalesce(json_agg(type), '[]') FROM mails) AS mails, (SELECT coalesce(json_agg(type), '[]') FROM effects) AS effects,
+             (SELECT coalesce(json_agg(DISTINCT type), '[]') FROM mails) AS mails,
+             EXISTS (SELECT FROM mails WHERE key IS NULL OR key NOT IN (SELECT key FROM written UNION SELECT key FROM booked)) AS "hasStrayMail",
+             (SELECT coalesce(json_agg(type), '[]') FROM effects) AS effects,
              EXISTS (SELECT FROM payments AS p JOIN idempotency_keys AS k ON k.subject_id = p.id
                      WHERE p.order_id = ${orderId}::uuid AND k.response_body LIKE '%"status":"paid"%') AS "isAnsweredPaid",
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
-              + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
+              + (SELECT count(DISTINCT type) FROM booked WHERE type NOT IN (SELECT type FROM written))
               + greatest(0, (SELECT count(*) FROM payments WHERE order_id = ${orderId}::uuid AND decline_reason IS NOT NULL)
                             - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
              o.version AS "rowVersion", o.status
@@ -94,42 +99,31 @@ const mustRemember = ({ known }: Told, version: number) =>
   known < version - 1
     ? Effect.fail(
         cantMend(
-          "what was told of it is forgotten: its events are in no archive any more, or there is none, and the ledger lacks them; a person decides: docs/payments.md"
+          "what was told of it is forgotten: its events are in no archive any more, or there is none, and the ledger lacks them; a person decides: docs/reconciliation.md"
         )
       )
     : Effect.void
 
-/**
- * Fails where another book tells that the payment pays another order: its row was moved, and neither order may follow it. No index leads there from
- * ledger and archive, for only such a repair asks: it reads the ledger once, and the archive from the payment on, for ids are by time.
- */
-export const mayFollow = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
-  const { sql } = yield* Transaction
-  const [other] = yield* Effect.orDie(
-    sql`
-      SELECT FROM payments AS p JOIN orders AS o ON o.id = ${orderId}::uuid WHERE p.id = ${paymentId}::uuid AND p.created_at < o.created_at
-      UNION ALL SELECT FROM idempotency_keys WHERE subject_id = ${paymentId}::uuid AND strpos(lower(path), ${orderId}) = 0
-      UNION ALL SELECT FROM billing_ledger WHERE payment_id = ${paymentId}::uuid AND order_id <> ${orderId}::uuid
-      UNION ALL SELECT FROM outbox_status
-      WHERE event_id > ${paymentId}::uuid AND data ->> 'paymentId' = ${paymentId} AND aggregate_id <> ${orderId} LIMIT 1`
-  )
-  if (other !== undefined) {
-    return yield* cantMend(
-      "the payment was begun, told or booked for another order, or before this one: a row is what is wrong"
-    )
-  }
-})
-
 /** Why an event can't be told a second time: its row's version is wrong, or the books that had it have lost it. */
-const toldBefore = (type: EventType, { rowVersion, versions }: Told): string => {
+const toldBefore = (type: EventType, { rowVersion, types, versions }: Told): string => {
   const version = versions[type]
-  return version === undefined
-    ? `${type} was told of it before: set the consumers' cursors of the order to version ${rowVersion}, and take the event from the topic: docs/reconciliation.md`
-    : `${type} was told of it before, with version ${version}: its row's version is wrong, set it to ${version} with psql`
+  if (version !== undefined) {
+    return `${type} was told of it before, with version ${version}: its row's version is wrong, set it to ${version} with psql`
+  }
+  const witness = types.includes(type) ? "its entry in the ledger" : "a mail or a reservation"
+  return (
+    `${type} was told of it before, as ${witness} says. If paid-once archive refill --dry-run finds it, set the consumers' cursors of the order to ` +
+    `version ${rowVersion}, and take it from the topic: docs/reconciliation.md. Else ${witness} is what is wrong`
+  )
 }
 
 /** Fails if `eventType` can't follow what was told, or if that goes on behind `version`. */
 const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eventType: EventType) {
+  if ((version === 0) !== (eventType === "OrderPlaced")) {
+    return yield* cantMend(
+      "version 1 of an order is OrderPlaced, and no other one is: its row's status, or its version, is what is wrong"
+    )
+  }
   if (told.version > version) {
     return yield* cantMend(
       `its events go on to version ${told.version}, and its row ends at ${version}: the row is what is wrong`
@@ -140,6 +134,11 @@ const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eve
   if (version < told.rowVersion && all.has(eventType)) return yield* cantMend(toldBefore(eventType, told))
   const first = barredBy[eventType].find((type) => all.has(type))
   if (first !== undefined) return yield* cantMend(`${first} was told of it before: its row is what is wrong`)
+  if (eventType === "OrderRefunded" && !all.has("OrderPaid")) {
+    return yield* cantMend(
+      "no other book tells that the order was paid: its row is what is wrong, or the ledger has lost the sale"
+    )
+  }
 })
 
 /** Fails where `eventType` can't follow what was told of the order. It also fails where that is forgotten, or goes on behind `version`. The order is locked. */
@@ -150,17 +149,26 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
 })
 
 /** Fails where the order's row says paid, and its refund can't be told. The gateway tells of the refund, so what is forgotten is no hindrance. The order is locked. */
-export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId) {
+export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const told = yield* toldOf(orderId)
-  if (told.status === "paid") yield* mustFollow(told, told.rowVersion, "OrderRefunded")
+  if (told.status !== "paid") return
+  yield* mayPay(orderId, paymentId)
+  yield* mustFollow(told, told.rowVersion, "OrderRefunded")
 })
 
-/** Fails if the order's row says pending or cancelled, and any other book tells of OrderPaid. */
-const mustAgree = ({ effects, isAnsweredPaid, status, types }: Told) =>
-  (status === "cancelled" || status === "pending") &&
-  (isAnsweredPaid || types.includes("OrderPaid") || effects.includes("OrderPaid"))
-    ? Effect.fail(cantMend(`the order was paid, and its row says ${status}: the row is what is wrong`))
-    : Effect.void
+/** Fails if the order's row says that it is not paid, or not ended, and any other book tells that it is. */
+const mustAgree = ({ effects, isAnsweredPaid, status, types }: Told) => {
+  const all = new Set([...types, ...effects])
+  const wrong =
+    (status === "cancelled" || status === "pending") && (isAnsweredPaid || all.has("OrderPaid"))
+      ? "paid"
+      : (status === "pending" || status === "paid") && (all.has("OrderCancelled") || all.has("OrderRefunded"))
+        ? "cancelled or refunded"
+        : undefined
+  return wrong === undefined
+    ? Effect.void
+    : Effect.fail(cantMend(`the order was ${wrong}, and its row says ${status}: the row is what is wrong`))
+}
 
 /** Fails where a mail about it was asked for under another key. The order is locked. */
 export const mayMail = Effect.fnUntraced(function* (
@@ -168,15 +176,15 @@ export const mayMail = Effect.fnUntraced(function* (
   eventType: "OrderPaid" | "OrderRefunded",
   eventId: string
 ) {
-  const { mails } = yield* toldOf(orderId)
-  if (mails.includes(eventType)) {
+  const { hasStrayMail, mails } = yield* toldOf(orderId)
+  if (hasStrayMail || mails.includes(eventType)) {
     return yield* cantMend(
       `a task asks for this mail under another key: set its idempotency_key to ${eventId} with psql: docs/operations.md`
     )
   }
 })
 
-/** Fails at cancelling an order that was paid, whatever its row says: a payment of it has its money, or its client was told so. */
+/** Fails at cancelling an order that was paid, whatever its row says: a payment of it has its money, or its client was told so. Fails too if all its versions are known to be others. */
 export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   const [kept] = yield* Effect.orDie(
@@ -184,17 +192,35 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT FROM payments
       WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL AND captured_minor > refunded_minor LIMIT 1`
   )
-  if (kept !== undefined || (yield* toldOf(orderId)).isAnsweredPaid) {
+  const { isAnsweredPaid, known, rowVersion } = yield* toldOf(orderId)
+  if (kept !== undefined || isAnsweredPaid) {
     return yield* cantMend(
       "a payment of the order is captured, so the order was paid: set its status to paid with psql, and refund it by POST /orders/{id}/refund if that was meant"
     )
   }
+  if (known >= rowVersion - 1) {
+    return yield* cantMend(
+      "a payment of the order was declined, and its event may be the lost one: set the order's status to pending with psql, and cancel it by POST /orders/{id}/cancel if that was meant"
+    )
+  }
 })
 
-/** The status that the order's events tell. */
-export const toldStatus = Effect.fnUntraced(function* (orderId: OrderId) {
-  const { types } = yield* toldOf(orderId)
-  return types.includes("OrderRefunded") ? "refunded" : types.includes("OrderPaid") ? "paid" : "pending"
+/**
+ * What to do with an order whose row alone says that it is cancelled, by what its events tell. The service writes no status without a version: a hand
+ * was here, and no other book says what it meant.
+ */
+export const uncancel = Effect.fnUntraced(function* (orderId: OrderId) {
+  const { effects, rowVersion, types, version } = yield* toldOf(orderId)
+  if (version > rowVersion || (effects.includes("OrderCancelled") && !types.includes("OrderRefunded"))) {
+    const last = Math.max(version, rowVersion + 1)
+    return `consumers have had more of it than its row says: set its version to ${last} with psql`
+  }
+  const told = types.includes("OrderRefunded") ? "refunded" : types.includes("OrderPaid") ? "paid" : "pending"
+  const ends = told === "pending" ? "cancel" : "refund"
+  return (
+    `only its own row says that the order is cancelled: set its status to ${told} with psql` +
+    (told === "refunded" ? "" : `, and ${ends} it by POST /orders/{id}/${ends} if that was meant`)
+  )
 })
 
 /** Fails at reserving for an order whose end was told, and at releasing for one whose end was not. The order is locked. */
@@ -212,22 +238,19 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
 /** What was told of the order of this payment. Fails as {@link mayResolve} says. */
 const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayFollow(orderId, paymentId)
-  const { sql } = yield* Transaction
-  const { told } = yield* Effect.orDie(
-    payerRow(sql`
-      SELECT EXISTS (SELECT FROM outbox_status WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text AND event_type = 'OrderPaid'
-                       AND data ->> 'paymentId' = ${paymentId}::text)
-             OR EXISTS (SELECT FROM billing_ledger WHERE order_id = ${orderId}::uuid AND payment_id = ${paymentId}::uuid
-                          AND debit_account = 'gateway') AS told`)
-  )
-  if (told) return yield* cantMend("OrderPaid was told of this payment before: a row is what is wrong")
+  const payment = yield* mayBelieve(orderId, paymentId)
   const all = yield* toldOf(orderId)
   yield* mustAgree(all)
   // Released goods tell of the cancellation, too, where the archive has forgotten it.
   if (all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderCancelled")) {
+    yield* mustRemember(all, Math.max(all.version, all.rowVersion))
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
-  return all
+  // No key tells any more what its client was answered: the order's versions have to leave room for the decline.
+  if (payment.wasDeclined && !payment.isDeclineTold && all.known > Math.max(all.version, all.rowVersion) - 1) {
+    return yield* cantMend(onlyItsRowDeclines)
+  }
+  return { ...all, ...payment }
 })
 
 /**
@@ -236,9 +259,14 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
  */
 export const mayResolve = (orderId: OrderId, paymentId: PaymentId) => Effect.asVoid(agreedOf(orderId, paymentId))
 
-/** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten. */
+/** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten, or if nobody knows who asked for an open payment. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const all = yield* agreedOf(orderId, paymentId)
+  if (!all.wasDeclined && !all.isCaptured && !all.hasKey) {
+    return yield* cantMend(
+      "no request is known that asked for the payment: its key is lost, or its row was moved to this order; a person decides: docs/payments.md"
+    )
+  }
   if (all.status === "cancelled" && all.effects.includes("OrderCancelled")) return
   yield* mustRemember(all, Math.max(all.version, all.rowVersion))
 })

@@ -11,6 +11,7 @@ import { agreeing, brokenIn, chargeAtGateway, deliver, look, paid, repair, repai
 import { movedPaymentCases } from "./cases/MovedPaymentCases.ts"
 import { undeliver } from "./cases/Steps.ts"
 import { toldCases } from "./cases/ToldCases.ts"
+import { wrongStatusCases } from "./cases/WrongStatusCases.ts"
 
 /** Runs the statement of docs/reconciliation.md that begins so, with its words in capitals replaced. */
 const run = Effect.fnUntraced(function* (begin: string, words: Readonly<Record<string, string>>) {
@@ -36,7 +37,7 @@ const facts = Effect.flatMap(
            (SELECT json_agg(json_build_array(order_id, sku, status) ORDER BY order_id, sku) FROM inventory_reservations) AS reservations`
 )
 
-for (const { broken, of, rule, why } of [...toldCases, ...movedPaymentCases]) {
+for (const { broken, of, rule, why } of [...toldCases, ...movedPaymentCases, ...wrongStatusCases]) {
   test(
     `${of}: nothing moves, and a person hears of it`,
     Effect.gen(function* () {
@@ -148,6 +149,25 @@ test(
     assert.deepStrictEqual(brokenIn(yield* look), { "event-differs": 1, "mark-lost": 4 })
     yield* run("INSERT INTO processed_events", { "EVENT-ID": id })
     assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
+test(
+  "the archive has a second event of a version, with marks: both are named, and the day's revenue stays",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { paid } = yield* agreeing
+    const copy = Subscribed.newId()
+    yield* sql`
+      INSERT INTO event_log
+      SELECT ${copy}::uuid, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at, trace_id, span_id,
+             data, broker_partition, broker_offset, published_at
+      FROM event_log WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
+    yield* run("INSERT INTO processed_events", { "EVENT-ID": copy })
+    const before = yield* facts
+    yield* repair
+    assert.deepStrictEqual(brokenIn(yield* look), { "event-differs": 2, "revenue-differs": 1 })
+    assert.deepStrictEqual(yield* facts, before)
   })
 )
 

@@ -34,7 +34,7 @@ export const billingRules = ({ published }: Books): ReadonlyArray<SqlRule> => [
           AND ${sql.literal(isThrough("billing"))})
       SELECT id::text AS key, id || ' ' || event_type AS id, id::text AS "orderId", NULL::text AS "paymentId",
              what || ' in the ledger' AS expected, 'no entry, and billing has gone through the order''s events' AS found
-      FROM missing WHERE NOT ${sql.literal(isGivenUp("billing", "missing.id"))}`,
+      FROM missing WHERE NOT ${sql.literal(isGivenUp("billing", "missing.id", "missing.event_type"))}`,
     mend: ({ id, orderId }) =>
       Effect.gen(function* () {
         const event = yield* published(orderId!, id.endsWith("OrderPaid") ? "OrderPaid" : "OrderRefunded")

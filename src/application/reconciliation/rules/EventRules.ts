@@ -87,7 +87,7 @@ export const eventRules = ({ announce, appendLast }: Books): ReadonlyArray<SqlRu
     means: "timelines, replays and rebuilds lack the event, and so does a repair that needs it",
     repair: undefined,
     byHand:
-      "paid-once archive refill --since 3d (the days that the archive keeps) takes the event from the topic, if it is still there: docs/replay.md",
+      "paid-once archive refill --since 3d (the days that the archive keeps) takes the event from the topic. If the refill says that the archive has it otherwise, delete that row in event_log with psql, and refill once more. If the topic has never had it, no consumer has: set the cursor that is ahead back with psql, and --repair tells it: docs/replay.md",
     isOfACopy: true,
     needsArchive: true,
     // All consumers jump over the version of a lost event, and of one that a roll-forward leaves out.
@@ -125,14 +125,14 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
       "the archive tells another amount, customer, payment, time, change or other goods than the order: what is booked from it would be wrong",
     repair: undefined,
     byHand:
-      "paid-once archive refill --dry-run tells whether the topic has it otherwise. If so, delete its row in event_log with psql, and paid-once archive refill --since 3d takes it from the topic. Else set the row that was changed right with psql, or write the event's lost marks again: docs/reconciliation.md",
+      "paid-once archive refill --dry-run tells whether the topic has it otherwise. If so, or if another event has its version and the topic lacks this one, delete its row in event_log with psql, and paid-once archive refill --since 3d takes what is missing from the topic. Else set the row that was changed right with psql, or write the event's lost marks again: docs/reconciliation.md",
     needsArchive: true,
     // The amount is compared as text: whatever stands there is no error. An event of another type than it was
     // written with has not its data, or its turn. An event that every consumer has passed, and none has marked, was published under another id; or
     // it was passed when the order was rolled forward behind another history.
     find: (sql, scope, { consumers }) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",
-             concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'for ' || left(lines.items::text, 300), 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, and marked by its consumers')
+             concat_ws(' ', ${sql.literal(moneyText("o.total_amount_minor", "o.currency"))}, 'for ' || left(lines.items::text, 300), 'of', o.customer_id, 'by a payment of the order, at the time of the event''s id, in its turn, the only one of its version, and marked by its consumers')
                AS expected,
              concat_ws(' ', nullif(${sql.literal(moneyText("told.money ->> 'amountMinor'", "told.money ->> 'currency'"))}, ''), 'for ' || left(e.data ->> 'lines', 300), 'of ' || (e.data ->> 'customerId'), 'by ' || (e.data ->> 'paymentId'), 'at',
                        ${sql.literal(isoTime("e.occurred_at"))}, 'in', e.event_type, e.event_id) AS found
@@ -162,6 +162,9 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
               AND (SELECT count(*) FROM consumer_cursors AS c
                    WHERE c.consumer_name = ANY (${[...consumers]}::text[]) AND c.aggregate_id = e.aggregate_id AND c.aggregate_type = 'Order'
                      AND c.version >= e.aggregate_version) = cardinality(${[...consumers]}::text[]))
+          OR EXISTS (SELECT FROM event_log AS other
+                     WHERE other.aggregate_id = e.aggregate_id AND other.aggregate_type = 'Order' AND other.aggregate_version = e.aggregate_version
+                       AND other.event_id <> e.event_id)
           OR EXISTS (SELECT FROM event_log AS before
                      WHERE before.aggregate_id = e.aggregate_id AND before.aggregate_type = 'Order' AND before.aggregate_version = e.aggregate_version - 1
                        AND NOT before.event_type = ANY (CASE e.event_type WHEN 'OrderRefunded' THEN ARRAY['OrderPaid']
@@ -173,7 +176,7 @@ export const archiveRules: ReadonlyArray<SqlRule> = [
     means: "consumers have booked a change that the order does not have",
     repair: undefined,
     byHand:
-      "paid-once archive refill --dry-run tells whether the archive's row was changed; else take the order's row from a backup; after a restore, where the topic is in Kafka, paid-once roll-forward brings what is newer: docs/restore.md",
+      "paid-once archive refill --dry-run tells whether the archive's row was changed: delete it with psql then, and refill. Else take the order's row from a backup; after a restore, where the topic is in Kafka, paid-once roll-forward brings what is newer: docs/restore.md",
     needsArchive: true,
     find: (sql, scope) => sql`
       SELECT e.event_id::text AS key, e.event_id::text AS id, o.id::text AS "orderId", NULL::text AS "paymentId",

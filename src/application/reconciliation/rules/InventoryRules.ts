@@ -76,7 +76,7 @@ export const inventoryRules: ReadonlyArray<SqlRule> = [
         GROUP BY o.id)
       SELECT id::text AS key, id::text AS id, id::text AS "orderId", NULL::text AS "paymentId",
              'a reservation of ' || left(skus, 200) AS expected, 'none, and inventory has gone through the order''s events' AS found
-      FROM missing WHERE NOT ${sql.literal(isGivenUp("inventory", "missing.id"))}`,
+      FROM missing WHERE NOT ${sql.literal(isGivenUp("inventory", "missing.id", "'OrderPlaced'"))}`,
     mend: handle("OrderPlaced")
   },
   {
@@ -92,7 +92,7 @@ export const inventoryRules: ReadonlyArray<SqlRule> = [
         GROUP BY o.id)
       SELECT id::text AS key, id::text AS id, id::text AS "orderId", NULL::text AS "paymentId",
              'no reservation: the order is ' || status AS expected, left(skus, 200) || ' reserved' AS found
-      FROM held WHERE NOT ${sql.literal(isGivenUp("inventory", "held.id"))}`,
+      FROM held WHERE NOT ${sql.literal(isGivenUp("inventory", "held.id", "'OrderCancelled', 'OrderRefunded'"))}`,
     mend: handle("OrderCancelled")
   }
 ]

@@ -96,7 +96,7 @@ export const mailRules = ({ published }: Books, tasks: Tasks["Service"]): Readon
       SELECT id::text AS key, id || ' ' || event_type AS id, id::text AS "orderId", NULL::text AS "paymentId",
              CASE event_type WHEN 'OrderPaid' THEN 'a receipt' ELSE 'a notice of the refund' END AS expected,
              'no mail, and receipts has gone through the order''s events' AS found
-      FROM missing WHERE NOT ${sql.literal(isGivenUp("receipts", "missing.id"))}`,
+      FROM missing WHERE NOT ${sql.literal(isGivenUp("receipts", "missing.id", "missing.event_type"))}`,
     mend: ({ id, orderId }) =>
       Effect.gen(function* () {
         const eventType = id.endsWith("OrderPaid") ? "OrderPaid" : "OrderRefunded"

@@ -17,6 +17,20 @@ export const billingCases: ReadonlyArray<Case> = [
     by: "use case"
   },
   {
+    of: "an entry was deleted from the ledger, and an operator has given up another event of its order",
+    rule: "billing-entry-missing",
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`
+        yield* sql`
+          INSERT INTO inbox_dead_letters (consumer_name, aggregate_id, position, event_id, event_type, topic, broker_partition, broker_offset,
+                                          record_headers, parked_at, status, attempts, history, ended_at)
+          SELECT 'billing', aggregate_id, aggregate_version, event_id, event_type, topic, 0, 0, '{}', clock_now(), 'discarded', 1, '[]', clock_now()
+          FROM event_log WHERE aggregate_id = ${paid.orderId} AND aggregate_version = 1`
+      }),
+    by: "use case"
+  },
+  {
     of: "an entry of a refund was deleted from the ledger, and its event from the archive",
     rule: "billing-entry-missing",
     also: ["event-unarchived"],

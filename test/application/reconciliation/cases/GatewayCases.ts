@@ -4,6 +4,7 @@ import { Effect } from "effect"
 import * as Subscribed from "../../../support/Subscribed.ts"
 import { chargeAtGateway, refundAtGateway } from "../Books.ts"
 import type { Case } from "./Case.ts"
+import { asked } from "./Steps.ts"
 
 export const gatewayCases: ReadonlyArray<Case> = [
   {
@@ -27,6 +28,7 @@ export const gatewayCases: ReadonlyArray<Case> = [
         yield* sql`
           INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
           VALUES (${id}::uuid, ${pending}::uuid, 'manual', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
+        yield* asked(pending, id)
         yield* chargeAtGateway(id, 100)
       }),
     by: "use case",

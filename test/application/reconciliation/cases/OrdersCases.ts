@@ -5,16 +5,12 @@ import type { SqlClient } from "effect/sql"
 import * as Subscribed from "../../../support/Subscribed.ts"
 import { brokenIn, chargeAtGateway, look, refundAtGateway } from "../Books.ts"
 import type { Case } from "./Case.ts"
+import { asked } from "./Steps.ts"
 
 /** A payment that is under way, as its request has begun it. */
 const charging = (order: string, id: string, sql: SqlClient.SqlClient) => sql`
   INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, leased_until, created_at, updated_at)
   VALUES (${id}::uuid, ${order}::uuid, 'charging', 'pm_ok', 100, 'EUR', clock_now(), clock_now(), clock_now())`
-
-/** The key of that request. */
-const asked = (order: string, id: string, sql: SqlClient.SqlClient) => sql`
-  INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
-  VALUES ('POST', ${`/orders/${order}/pay`}, ${id}, sha256('body'), ${id}::uuid, clock_now())`
 
 export const ordersCases: ReadonlyArray<Case> = [
   {
@@ -29,10 +25,31 @@ export const ordersCases: ReadonlyArray<Case> = [
         assert.deepInclude(one, {
           id: paid.paymentId,
           orderId: paid.orderId,
-          found: "1.00 EUR captured, and the ledger books it for this order: the payment's row is lost"
+          found: "1.00 EUR captured, and another book tells of it for this order: the payment's row is lost"
         })
       })
   },
+  ...(["events", "keys"] as const).map((left) => ({
+    of: `the row of a payment is gone, the ledger has lost its entry, and the ${left} tell of it`,
+    rule: "gateway-charge-unknown",
+    also: ["paid-without-capture", "event-differs", "billing-entry-missing"],
+    broken: (({ paid }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM payments WHERE id = ${paid.paymentId}::uuid`
+        yield* sql`DELETE FROM billing_ledger WHERE order_id = ${paid.orderId}::uuid`
+        if (left === "events") yield* sql`DELETE FROM idempotency_keys`
+        else
+          yield* sql`
+            UPDATE event_log SET data = jsonb_set(data::jsonb, '{paymentId}', to_jsonb(${Subscribed.newId()}::text))::json
+            WHERE aggregate_id = ${paid.orderId} AND event_type = 'OrderPaid'`
+      })) satisfies Case["broken"],
+    by: "person" as const,
+    afterwards: (({ paid: { orderId, paymentId: id } }) =>
+      Effect.gen(function* () {
+        const one = (yield* look).items.find(({ rule }) => rule === "gateway-charge-unknown")
+        assert.deepInclude(one, { id, orderId })
+      })) satisfies Case["broken"]
+  })),
   {
     of: "a payment is captured, and its order pending",
     rule: "captured-order-pending",
@@ -120,7 +137,7 @@ export const ordersCases: ReadonlyArray<Case> = [
       Effect.gen(function* () {
         const id = Subscribed.newId()
         yield* charging(pending, id, sql)
-        yield* asked(pending, id, sql)
+        yield* asked(pending, id)
       }),
     by: "use case",
     afterwards: ({ pending }, sql) =>
@@ -138,7 +155,7 @@ export const ordersCases: ReadonlyArray<Case> = [
       Effect.gen(function* () {
         const id = Subscribed.newId()
         yield* charging(pending, id, sql)
-        yield* asked(pending, id, sql)
+        yield* asked(pending, id)
         yield* sql`
           UPDATE outbox_tasks SET idempotency_key = ${id}, state = 'completed', finished_at = clock_now()
           WHERE task_type = 'payment.recover' AND idempotency_key = ${paid.paymentId}`

@@ -1,6 +1,8 @@
 /** Damages that several cases begin with. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import * as Subscribed from "../../../support/Subscribed.ts"
+import { chargeAtGateway } from "../Books.ts"
 import type { Break } from "./Case.ts"
 
 /** Retention has dropped what was published of the paid order, its mail's task and its key, and its ledger entry is lost. */
@@ -60,3 +62,29 @@ export const andTheEntry =
       const { id } = yield* undeliver(books[from].orderId)
       yield* sql`DELETE FROM billing_ledger WHERE event_id = ${id}::uuid`
     })
+
+/** A payment of the order that the gateway has captured, as a late capture leaves it. `status` is what its row says. */
+export const capture = (orderId: string, status: "charging" | "manual" | "captured" | "refunded") =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const id = Subscribed.newId()
+    const captured = status === "charging" || status === "manual" ? 0 : 100
+    const refunded = status === "refunded" ? 100 : 0
+    yield* sql`
+      INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, captured_at, refunded_minor, refund_begun_at,
+                            leased_until, created_at, updated_at)
+      SELECT ${id}::uuid, id, ${status}, 'pm_ok', 100, 'EUR', ${captured}::int8, CASE WHEN ${captured}::int8 > 0 THEN clock_now() END, ${refunded}::int8,
+             CASE WHEN ${refunded}::int8 > 0 THEN clock_now() END, clock_now() - interval '1 day', clock_now(), clock_now()
+      FROM orders WHERE id = ${orderId}::uuid`
+    yield* chargeAtGateway(id, 100)
+    return id
+  })
+
+/** The key of the request that asked for the payment, without an answer. */
+export const asked = (orderId: string, paymentId: string) =>
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => sql`
+      INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
+      VALUES ('POST', ${`/orders/${orderId}/pay`}, ${paymentId}, sha256('body'), ${paymentId}::uuid, clock_now())`
+  )

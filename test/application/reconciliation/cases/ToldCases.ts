@@ -9,8 +9,7 @@ export const toldCases: ReadonlyArray<Refusal> = [
   ...(["cancelled", "pending"] as const).map((status) => ({
     of: `what was told of a paid order is forgotten, its ledger entry is lost, and its row says ${status}`,
     rule: `captured-order-${status}`,
-    why:
-      status === "cancelled" ? /only its own row says that the order is cancelled/ : /what was told of it is forgotten/,
+    why: /what was told of it is forgotten/,
     broken: ((books, sql) =>
       Effect.gen(function* () {
         yield* forget(books, sql)
@@ -20,7 +19,7 @@ export const toldCases: ReadonlyArray<Refusal> = [
   {
     of: "what was told of a paid order is forgotten, its ledger entry is lost, and its row of version 1 says cancelled",
     rule: "captured-order-cancelled",
-    why: /only its own row says that the order is cancelled/,
+    why: /what was told of it is forgotten/,
     broken: (books, sql) =>
       Effect.gen(function* () {
         yield* forget(books, sql)
@@ -83,13 +82,13 @@ export const toldCases: ReadonlyArray<Refusal> = [
   ...(["pending", "cancelled", "paid", "refunded"] as const).map((status) => ({
     of: `the last event of a ${status} order was delivered, and archive, marks and cursors have lost it`,
     rule: "event-missing",
-    why: /was told of it before: set the consumers' cursors/,
+    why: /was told of it before, as .* says\. If paid-once archive refill --dry-run finds it, set the consumers' cursors/,
     broken: undelivered(status)
   })),
   ...(["paid", "refunded"] as const).map((status) => ({
     of: `the last event of a ${status} order was delivered, and archive, marks, cursors and ledger have lost it`,
     rule: "event-missing",
-    why: /was told of it before: set the consumers' cursors/,
+    why: /was told of it before, as .* says\. If paid-once archive refill --dry-run finds it, set the consumers' cursors/,
     broken: andTheEntry(status)
   })),
   ...["Bogus", "OrderRefunded", "OrderCancelled"].map((type) => ({

@@ -1,0 +1,156 @@
+/** The row of an order says what could not come next, and the event that would contradict it is lost, forgotten, or told already. */
+import { Effect } from "effect"
+import { cancel, pay, place } from "../../World.ts"
+import { refundAtGateway } from "../Books.ts"
+import type { Break, Refusal } from "./Case.ts"
+import { asked, capture } from "./Steps.ts"
+
+export const wrongStatusCases: ReadonlyArray<Refusal> = [
+  {
+    of: "OrderPlaced is lost before it is published, and the order's row says cancelled",
+    rule: "event-missing",
+    why: /version 1 of an order is OrderPlaced/,
+    broken: (_, sql) =>
+      Effect.gen(function* () {
+        const orderId = yield* place
+        yield* sql`DELETE FROM outbox_events`
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${orderId}::uuid`
+      })
+  },
+  {
+    of: "PaymentDeclined is lost before it is published, and the order's row says cancelled",
+    rule: "event-missing",
+    why: /its event may be the lost one: set the order's status to pending/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* pay(pending, "declined", "pm_declined")
+        yield* sql`DELETE FROM outbox_events`
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${pending}::uuid`
+      })
+  },
+  {
+    of: "OrderCancelled is lost before it is published, a late capture went back, and the order's row says refunded",
+    rule: "event-missing",
+    why: /no other book tells that the order was paid/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* cancel(pending)
+        const id = yield* capture(pending, "refunded")
+        yield* refundAtGateway(id, `${id}:refund`, 100)
+        yield* sql`DELETE FROM outbox_events`
+        yield* sql`UPDATE orders SET status = 'refunded' WHERE id = ${pending}::uuid`
+      })
+  },
+  {
+    of: "what was told of a cancelled order without stock is forgotten, a late capture went back, and the rows say paid and captured",
+    rule: "gateway-refund-unrecorded",
+    why: /no other book tells that the order was paid/,
+    broken: ({ cancelled }, sql) =>
+      Effect.gen(function* () {
+        const id = yield* capture(cancelled, "captured")
+        yield* refundAtGateway(id, `${id}:refund`, 100)
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${cancelled}`
+        yield* sql`UPDATE inventory_reservations SET status = 'out_of_stock', counted = true WHERE order_id = ${cancelled}::uuid`
+        yield* sql`UPDATE orders SET status = 'paid' WHERE id = ${cancelled}::uuid`
+      })
+  },
+  ...(["charging", "manual"] as const).map((status) => ({
+    of: `OrderCancelled is queued, the order's row says pending, and its payment, which the gateway has captured, ${status}`,
+    rule: status === "manual" ? "gateway-capture-unrecorded" : "recovery-missing",
+    why: /the order was cancelled or refunded, and its row says pending/,
+    broken: (({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* cancel(pending)
+        yield* capture(pending, status)
+        yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${pending}::uuid`
+      })) satisfies Break
+  })),
+  {
+    of: "the client was told that the payment is declined, and its row says charging",
+    rule: "recovery-missing",
+    why: /its request was answered with 402/,
+    broken: ({ declined }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${declined}`
+        yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'payment.recover'`
+        yield* sql`
+          UPDATE payments SET status = 'charging', decline_reason = NULL, leased_until = clock_now() - interval '1 day'
+          WHERE order_id = ${declined}::uuid`
+      })
+  },
+  {
+    of: "PaymentDeclined is queued, and the payment's row says charging",
+    rule: "recovery-missing",
+    why: /PaymentDeclined was told of this payment before/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* pay(pending, "declined", "pm_declined")
+        yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'payment.recover'`
+        yield* sql`
+          UPDATE payments SET status = 'charging', decline_reason = NULL, leased_until = clock_now() - interval '1 day'
+          WHERE order_id = ${pending}::uuid`
+      })
+  },
+  {
+    of: "only the row of a payment says that it was declined, and the gateway has captured it",
+    rule: "gateway-capture-unrecorded",
+    why: /only its own row says that the payment was declined/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const id = yield* capture(pending, "charging")
+        yield* asked(pending, id)
+        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${id}::uuid`
+      })
+  },
+  {
+    of: "only the row of a payment says that it was declined, the gateway has captured it, and its key is lost",
+    rule: "gateway-capture-unrecorded",
+    why: /only its own row says that the payment was declined/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const id = yield* capture(pending, "charging")
+        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${id}::uuid`
+      })
+  },
+  {
+    of: "the key of a payment is lost, and its row was moved to a cancelled order, where it waits for a person",
+    rule: "gateway-capture-unrecorded",
+    why: /no request is known that asked for the payment/,
+    broken: ({ cancelled }) => capture(cancelled, "manual")
+  },
+  {
+    of: "the payment of a cancelled order was moved to a paid one, whose payment says manual",
+    rule: "refunded-order-paid",
+    why: /the order was paid by another payment/,
+    broken: ({ cancelled, paid: { orderId, paymentId } }, sql) =>
+      Effect.gen(function* () {
+        const id = yield* capture(cancelled, "refunded")
+        yield* refundAtGateway(id, `${id}:refund`, 100)
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
+        yield* sql`UPDATE payments SET order_id = ${orderId}::uuid WHERE id = ${id}::uuid`
+        yield* sql`UPDATE payments SET status = 'manual', captured_minor = 0, captured_at = NULL WHERE id = ${paymentId}::uuid`
+      })
+  },
+  {
+    of: "the row of a cancelled order has a version too few, and the archive has lost OrderCancelled",
+    rule: "status-unannounced",
+    why: /consumers have had more of it than its row says: set its version to 2/,
+    broken: ({ cancelled }, sql) =>
+      Effect.gen(function* () {
+        yield* sql`UPDATE orders SET version = 1 WHERE id = ${cancelled}::uuid`
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${cancelled} AND aggregate_version = 2`
+      })
+  },
+  ...[
+    ["subject", "Receipt"],
+    ["kind", "refund-notice"]
+  ].map(([field, text]) => ({
+    of: `the ${field} of a receipt says something else, and its key is lost`,
+    rule: "mail-missing",
+    why: /under another key/,
+    broken: (({ paid: { orderId } }, sql) =>
+      sql`
+        UPDATE outbox_tasks SET idempotency_key = NULL, payload = jsonb_set(payload::jsonb, ARRAY[${field}], to_jsonb(${text}::text))::json
+        WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${orderId}%`}`) satisfies Break
+  }))
+]
