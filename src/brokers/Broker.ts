@@ -70,6 +70,8 @@ export interface TopicRetention {
   readonly millis: number
   /** A record is deleted with its segment, which spans up to so many milliseconds. */
   readonly segmentMillis: number
+  /** The most bytes of a partition: above that it drops the oldest records, however young. Absent where nothing is dropped by size. */
+  readonly bytes?: number
 }
 
 /** How a topic replicates its records. */

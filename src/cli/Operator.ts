@@ -61,6 +61,7 @@ export const eventFilters = {
   ),
   aggregate: Flag.String("aggregate").pipe(
     Flag.withDescription("only events of the aggregate with this id"),
+    Flag.withSchema(Schema.NonEmptyString),
     Flag.optional
   )
 }
@@ -73,6 +74,24 @@ export const ago = (name: string, description: string) =>
       (text) => Option.map(Result.getSuccess(duration(text)), (millis) => millis / 1_000),
       () => "Expected a time like 90s, 30m, 2h or 1d"
     ),
+    Flag.optional
+  )
+
+/** A day that the calendar has, alone or with a time and its zone: a time without one would be another one on another machine. */
+const timePattern = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/
+const timeIn = (text: string): Option.Option<Date> => {
+  const day = timePattern.exec(text)?.[1]
+  const [at, midnight] = [new Date(text), new Date(`${day}T00:00:00Z`)]
+  return Number.isNaN(at.getTime()) || Number.isNaN(midnight.getTime()) || !midnight.toISOString().startsWith(`${day}T`)
+    ? Option.none()
+    : Option.some(at)
+}
+
+/** A point in time. */
+export const time = (name: string, description: string) =>
+  Flag.String(name).pipe(
+    Flag.withDescription(`${description}, for example 2026-03-01T12:00:00Z`),
+    Flag.filterMap(timeIn, () => "Expected a day like 2026-03-01, or a time with its zone like 2026-03-01T12:00:00Z"),
     Flag.optional
   )
 

@@ -6,11 +6,19 @@ import { consumerNames, subscribers } from "../main/Names.ts"
 import { Replay, type Replayed } from "../operations/replay/Replay.ts"
 import { countOf } from "../platform/Plural.ts"
 import type { Tasks } from "../tasks/Tasks.ts"
-import { by, eventFilterOf, eventFilters, json, known, onDatabase, operatorOf, print, reason } from "./Operator.ts"
+import {
+  by,
+  eventFilterOf,
+  eventFilters,
+  json,
+  known,
+  onDatabase,
+  operatorOf,
+  print,
+  reason,
+  time
+} from "./Operator.ts"
 import { ExitStatus } from "./Process.ts"
-
-const time = (name: string, description: string) =>
-  Flag.Date(name).pipe(Flag.withDescription(`${description}, for example 2026-03-01T12:00:00Z`), Flag.optional)
 
 const lines = ({ consumer, dryRun, givenUp, replayed, tooOld, waiting }: Replayed): ReadonlyArray<string> => [
   dryRun

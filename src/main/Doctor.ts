@@ -29,6 +29,7 @@ import * as FlowChecks from "../operations/doctor/FlowChecks.ts"
 import * as IndexChecks from "../operations/doctor/IndexChecks.ts"
 import * as LockChecks from "../operations/doctor/LockChecks.ts"
 import * as MetricChecks from "../operations/doctor/MetricChecks.ts"
+import * as MissingTables from "../operations/doctor/MissingTables.ts"
 import * as PlanChecks from "../operations/doctor/PlanChecks.ts"
 import * as RightChecks from "../operations/doctor/RightChecks.ts"
 import * as TableChecks from "../operations/doctor/TableChecks.ts"
@@ -52,7 +53,14 @@ import * as TopicHistory from "./TopicHistory.ts"
  * The bounds of the doctor's sessions. They can't write, they wait for no lock that others hold, and a statement that takes seconds is one that loads the
  * server: it ends, and its check says so.
  */
-const bounds = { default_transaction_read_only: "on", statement_timeout: "5000", lock_timeout: "200" }
+const bounds = {
+  default_transaction_read_only: "on",
+  statement_timeout: "5000",
+  lock_timeout: "200",
+  // Others would write each definition otherwise, and make a finding of it. The check of the settings names them.
+  standard_conforming_strings: "on",
+  quote_all_identifiers: "off"
+}
 
 /** One for a transaction and what it explains, and one beside it. */
 const connections = 2
@@ -130,6 +138,7 @@ const checksOf = (config: AppConfig, scrape: MetricChecks.Scrape): ReadonlyArray
   Leftovers.check,
   ...DatabaseChecks.checks(sets),
   LockChecks.check,
+  MissingTables.check(sets),
   IndexChecks.check(sets),
   ConstraintChecks.check(sets),
   TableChecks.check(sets),
@@ -186,7 +195,7 @@ const unreachable = (reason: string): Check => ({
     findings: [
       {
         problem: `the database can't be reached, so nothing else was looked at: ${reason}`,
-        fix: "Bring Postgres up, or mend DATABASE_URL; where tables and functions are missing, make them by paid-once migrate",
+        fix: "Bring Postgres up, or mend DATABASE_URL; where tables and functions are missing, a search_path may hide them (SHOW search_path); otherwise make them by paid-once migrate",
         command: psql("SELECT 1")
       }
     ]

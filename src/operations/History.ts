@@ -127,18 +127,18 @@ export class History extends Context.Service<
                 SELECT * FROM event_log
                 WHERE ${sql.and([
                   sql`topic = ${range.topic}`,
-                  // The bounds on the ids keep Postgres from looking at days outside of the range.
+                  // The bounds on the ids keep Postgres from looking at days outside of the range. No id is from before 1970.
                   ...(range.from === undefined
                     ? []
                     : [
                         sql`occurred_at >= ${range.from}::timestamptz`,
-                        sql`event_id >= uuid_v7_floor_at(${range.from}::timestamptz - ${skewInterval}::interval)`
+                        sql`event_id >= uuid_v7_floor_at(greatest(${range.from}::timestamptz - ${skewInterval}::interval, 'epoch'))`
                       ]),
                   ...(range.to === undefined
                     ? []
                     : [
                         sql`occurred_at < ${range.to}::timestamptz`,
-                        sql`event_id < uuid_v7_floor_at(${range.to}::timestamptz + ${skewInterval}::interval)`
+                        sql`event_id < uuid_v7_floor_at(greatest(${range.to}::timestamptz + ${skewInterval}::interval, 'epoch'))`
                       ]),
                   ...(range.aggregateId === undefined ? [] : [sql`aggregate_id = ${range.aggregateId}`]),
                   ...(range.eventType === undefined ? [] : [sql`event_type = ${range.eventType}`]),

@@ -127,6 +127,17 @@ const shortRetention: Check = (info) => {
   }
 }
 
+const retentionBySize: Check = (info) => {
+  const bytes = info.retention?.bytes
+  if (bytes === undefined) return undefined
+  return {
+    kind: "weak",
+    sentence:
+      `retention.bytes is ${bytes}: Kafka drops a partition's older events by size, however young they are, and whether or not consumers ` +
+      `have read them; ${set(info, "retention.bytes=-1")}`
+  }
+}
+
 /** What {@link examine} says of one copy. */
 const oneCopy =
   "it has one copy: what was acknowledged is lost with its broker's disk; give it three (KAFKA_REPLICATION)"
@@ -185,6 +196,7 @@ const checks: ReadonlyArray<Check> = [
   sizes,
   dedupeMemory,
   shortRetention,
+  retentionBySize,
   copies,
   uncleanElection,
   compression

@@ -41,13 +41,13 @@ it.live(
       assert.match(well.stdout, /\nok +tasks +claim-plan +the claim of tasks uses outbox_tasks_due/)
       // Without a gateway, a mail server: neither silently well.
       assert.match(well.stdout, /\nnot checked +gateway +gateway-time +without GATEWAY_URL/)
-      assert.match(well.stdout, /\n\n38 checks, 0 findings, 2 not checked\.\n$/)
+      assert.match(well.stdout, /\n\n39 checks, 0 findings, 2 not checked\.\n$/)
 
       const stopped = yield* run()
       assert.strictEqual(stopped.code, 1)
       assert.match(
         stopped.stdout,
-        /\nlanes-move: no dispatcher runs: events are taken, and none is published\.\n {2}Start a process with the role dispatcher\.\n {2}\$ npm run paid-once -- serve --roles dispatcher\n/
+        /\nlanes-move: no dispatcher runs: events are taken, and none is published\.\n {2}Start a process with the role dispatcher\.\n {2}\$ PORT=0 npm run paid-once -- serve --roles dispatcher\n/
       )
       const { checks, findings } = JSON.parse((yield* run("--json")).stdout)
       assert.isAbove(findings, 0)

@@ -328,7 +328,7 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     name: "doctor-writes",
     breaks: "an examination changes the system that it looks at",
     file: "src/main/Doctor.ts",
-    find: 'default_transaction_read_only: "on", ',
+    find: 'default_transaction_read_only: "on",\n',
     replace: "",
     seenBy: { file: surroundings, test: "its sessions can't write" }
   },
@@ -427,5 +427,37 @@ export const doctorMutants: ReadonlyArray<Mutant> = [
     find: "SET status = excluded.status, captured_minor",
     replace: "SET status = p.status, captured_minor",
     seenBy: { file: restore, test: "a database behind its topic" }
+  },
+  {
+    name: "doctor-blames-indexes-of-a-renamed-table",
+    breaks: "of a renamed table the fixes of its indexes are told first, and drop those that are right",
+    file: `${room}/MissingTables.ts`,
+    find: "filter(([table]) => !there.has(table))",
+    replace: 'filter(([table]) => table === "")',
+    seenBy: { file: findings, test: "missing-tables: a table has another name" }
+  },
+  {
+    name: "doctor-trusts-sequences",
+    breaks: "after a switch-over no decision of an operator can be written, and nothing tells why",
+    file: `${room}/Sequences.ts`,
+    find: "most <= last",
+    replace: "most >= last",
+    seenBy: { file: findings, test: "tables: a sequence is behind its column" }
+  },
+  {
+    name: "doctor-overlooks-timeouts",
+    breaks: "a database whose statements end after milliseconds is said to be well",
+    file: `${room}/SettingChecks.ts`,
+    find: "seconds > 0 AND seconds <",
+    replace: "seconds < 0 AND seconds <",
+    seenBy: { file: findings, test: "settings: a short statement_timeout is set for a database" }
+  },
+  {
+    name: "doctor-overlooks-retention-by-size",
+    breaks: "Kafka drops events that nobody has read, and nothing warns",
+    file: "src/operations/TopicFindings.ts",
+    find: "  retentionBySize,\n",
+    replace: "",
+    seenBy: { file: "test/operations/TopicChecks.test.ts", test: "a topic that drops events by size weakens it" }
   }
 ]

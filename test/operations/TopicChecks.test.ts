@@ -157,6 +157,15 @@ describe("TopicChecks", () => {
     assert.deepStrictEqual(said({ maxMessageBytes: 900_000 }), [])
   })
 
+  it("a topic that drops events by size weakens it", () => {
+    const retention = { compacts: false, millis: 7 * day, segmentMillis: day }
+    assert.match(
+      said({ retention: { ...retention, bytes: 1_000_000 } })[0]!,
+      /^weak: retention\.bytes is 1000000: Kafka drops/
+    )
+    assert.deepStrictEqual(said({ retention }), [])
+  })
+
   it("a topic that keeps records for longer than the inbox keeps marks is unsafe, and the sentence names enough days", () => {
     const retention = (millis: number, segmentMillis: number, inboxDays: number) =>
       said({ retention: { compacts: false, millis, segmentMillis } }, { inboxDays })

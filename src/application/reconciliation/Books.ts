@@ -19,7 +19,7 @@ import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
 import { mayCancel, mayGiveBack, mayResolve, mayTell, uncancel } from "./Told.ts"
-import { mayFollow, mayPay } from "./ToldOfPayment.ts"
+import { mayFollow, mayHavePaid, mayPay } from "./ToldOfPayment.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -69,7 +69,7 @@ export const make = Effect.gen(function* () {
     Effect.fnUntraced(function* (id: PaymentId): Effect.fn.Return<void, CantMend, Transaction> {
       const locked = yield* lockedOf(id)
       yield* mayFollow(locked.order.id, id)
-      yield* mayPay(locked.order.id, id)
+      yield* (move === Order.markPaid ? mayHavePaid : mayPay)(locked.order.id, id)
       const change = yield* Effect.fromResult(
         Result.mapError(move(locked.order, id), ({ message }) => cantMend(message))
       )
@@ -100,7 +100,7 @@ export const make = Effect.gen(function* () {
     const payer = yield* payerOf(locked)
     if (payer !== undefined) {
       yield* mayFollow(locked.order.id, payer)
-      yield* mayPay(locked.order.id, payer)
+      yield* (locked.order.status === "paid" ? mayHavePaid : mayPay)(locked.order.id, payer)
     }
     return yield* Effect.fromResult(announcementOf(locked, payer))
   })

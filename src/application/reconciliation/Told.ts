@@ -8,7 +8,7 @@ import type { OrderId, PaymentId } from "../../domain/Ids.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { CantMend } from "./Difference.ts"
-import { mayBelieve, mayFollow, mayPay, onlyItsRowDeclines } from "./ToldOfPayment.ts"
+import { mayBelieve, mayFollow, mayPay, mustBeAsked, onlyItsRowDeclines, wasDeclined } from "./ToldOfPayment.ts"
 
 type EventType = OrderEvent["_tag"]
 
@@ -26,16 +26,17 @@ const Told = Schema.Struct({
   types: Schema.Array(Schema.String),
   /** The last version of each type, in archive and queue. */
   versions: Schema.Record(Schema.String, Schema.Int),
-  /** The types of which a mail tells. */
+  /** The types of which mails tell, one for each mail. */
   mails: Schema.Array(Schema.String),
-  /** Whether a mail about the order has a key that is the id of no event of it. */
-  hasStrayMail: Schema.Boolean,
   /** The types of which a mail or a reservation tells: these outlive an event that all other books have lost. */
   effects: Schema.Array(Schema.String),
   /** Whether a client was told that the order is paid. */
   isAnsweredPaid: Schema.Boolean,
   version: Schema.Int,
-  /** How many versions behind the first have a type that is known. The first is OrderPlaced. A declined payment's row tells of its event. */
+  /**
+   * How many versions behind the first have a type that is known. The first is OrderPlaced. A declined payment's row tells of its event, unless the
+   * order had not changed for {@link transactionSeconds} then: a decline after the cancellation has no event.
+   */
   known: Schema.Int,
   /** The version of the order's row, and its status. */
   rowVersion: Schema.Int,
@@ -43,6 +44,7 @@ const Told = Schema.Struct({
 })
 type Told = typeof Told.Type
 const toldRow = Rows.one(Told)
+const keptRows = Rows.all(Schema.Struct({ isGoingBack: Schema.Boolean }))
 
 /**
  * The types of the order's events, and the last version, written or applied. Ledger and cursors remember events that retention has dropped.
@@ -54,15 +56,14 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
   return yield* Effect.orDie(
     toldRow(sql`
       WITH written AS MATERIALIZED (
-        SELECT event_type AS type, aggregate_version AS version, event_id::text AS key FROM outbox_status
+        SELECT event_type AS type, aggregate_version AS version FROM outbox_status
         WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text),
       booked AS MATERIALIZED (
-        SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type, event_id::text AS key
+        SELECT DISTINCT CASE debit_account WHEN 'gateway' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type
         FROM billing_ledger WHERE order_id = ${orderId}::uuid),
       reserved AS MATERIALIZED (SELECT status FROM inventory_reservations WHERE order_id = ${orderId}::uuid),
       mails AS MATERIALIZED (
-        SELECT CASE payload ->> 'kind' WHEN 'receipt' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type, idempotency_key AS key
-        FROM outbox_tasks
+        SELECT CASE payload ->> 'kind' WHEN 'receipt' THEN 'OrderPaid' ELSE 'OrderRefunded' END AS type FROM outbox_tasks
         WHERE task_id > ${orderId}::uuid AND task_type = 'email' AND strpos(concat(payload ->> 'subject', payload ->> 'text'), ${orderId}) > 0),
       effects AS (
         SELECT type FROM mails
@@ -75,19 +76,23 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT coalesce(json_agg(DISTINCT type) FILTER (WHERE type IS NOT NULL), '[]') AS types, coalesce(max(told.version), 0)::int4 AS version,
              (SELECT coalesce(json_object_agg(type, last), '{}')
               FROM (SELECT type, max(version) AS last FROM written GROUP BY type) AS lasts) AS versions,
-             (SELECT coalesce(json_agg(DISTINCT type), '[]') FROM mails) AS mails,
-             EXISTS (SELECT FROM mails WHERE key IS NULL OR key NOT IN (SELECT key FROM written UNION SELECT key FROM booked)) AS "hasStrayMail",
+             (SELECT coalesce(json_agg(type), '[]') FROM mails) AS mails,
              (SELECT coalesce(json_agg(type), '[]') FROM effects) AS effects,
              EXISTS (SELECT FROM payments AS p JOIN idempotency_keys AS k ON k.subject_id = p.id
                      WHERE p.order_id = ${orderId}::uuid AND k.response_body LIKE '%"status":"paid"%') AS "isAnsweredPaid",
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
-              + (SELECT count(DISTINCT type) FROM booked WHERE type NOT IN (SELECT type FROM written))
-              + greatest(0, (SELECT count(*) FROM payments WHERE order_id = ${orderId}::uuid AND decline_reason IS NOT NULL)
+              + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
+              + greatest(0, (SELECT count(*) FROM payments AS p
+                             WHERE p.order_id = o.id AND p.decline_reason IS NOT NULL
+                               AND (p.status <> 'declined' OR p.updated_at <= o.updated_at + ${transactionSeconds}::int4 * interval '1 second'))
                             - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
              o.version AS "rowVersion", o.status
       FROM orders AS o LEFT JOIN told ON true WHERE o.id = ${orderId}::uuid GROUP BY o.id`)
   )
 })
+
+/** Above the time from the order's row to its payment's in one transaction, which writes the time of each. */
+const transactionSeconds = 10
 
 const cantMend = (reason: string) => new CantMend({ reason })
 
@@ -134,7 +139,7 @@ const mustFollow = Effect.fnUntraced(function* (told: Told, version: number, eve
   if (version < told.rowVersion && all.has(eventType)) return yield* cantMend(toldBefore(eventType, told))
   const first = barredBy[eventType].find((type) => all.has(type))
   if (first !== undefined) return yield* cantMend(`${first} was told of it before: its row is what is wrong`)
-  if (eventType === "OrderRefunded" && !all.has("OrderPaid")) {
+  if (eventType === "OrderRefunded" && !all.has("OrderPaid") && !told.isAnsweredPaid) {
     return yield* cantMend(
       "no other book tells that the order was paid: its row is what is wrong, or the ledger has lost the sale"
     )
@@ -148,10 +153,10 @@ export const mayTell = Effect.fnUntraced(function* (orderId: OrderId, version: n
   yield* mustRemember(told, version)
 })
 
-/** Fails where the order's row says paid, and its refund can't be told. The gateway tells of the refund, so what is forgotten is no hindrance. The order is locked. */
+/** Fails where the order's row says paid, and its refund can't be told. The gateway tells of the refund, so what is forgotten is no hindrance. That of a declined payment is not the order's. The order is locked. */
 export const mayRefund = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const told = yield* toldOf(orderId)
-  if (told.status !== "paid") return
+  if (told.status !== "paid" || (yield* wasDeclined(paymentId))) return
   yield* mayPay(orderId, paymentId)
   yield* mustFollow(told, told.rowVersion, "OrderRefunded")
 })
@@ -170,14 +175,17 @@ const mustAgree = ({ effects, isAnsweredPaid, status, types }: Told) => {
     : Effect.fail(cantMend(`the order was ${wrong}, and its row says ${status}: the row is what is wrong`))
 }
 
-/** Fails where a mail about it was asked for under another key. The order is locked. */
+/** Fails where a mail about it was asked for under another key, or as one of another kind. The order is locked. */
 export const mayMail = Effect.fnUntraced(function* (
   orderId: OrderId,
   eventType: "OrderPaid" | "OrderRefunded",
   eventId: string
 ) {
-  const { hasStrayMail, mails } = yield* toldOf(orderId)
-  if (hasStrayMail || mails.includes(eventType)) {
+  const { mails, types } = yield* toldOf(orderId)
+  const isOther = (type: string) => type !== eventType
+  // An order that was refunded was paid, whatever the books have forgotten of that.
+  const others = eventType === "OrderRefunded" || types.includes("OrderRefunded") ? 1 : 0
+  if (mails.includes(eventType) || mails.filter(isOther).length > others) {
     return yield* cantMend(
       `a task asks for this mail under another key: set its idempotency_key to ${eventId} with psql: docs/operations.md`
     )
@@ -188,10 +196,16 @@ export const mayMail = Effect.fnUntraced(function* (
 export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   const [kept] = yield* Effect.orDie(
-    sql`
-      SELECT FROM payments
-      WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL AND captured_minor > refunded_minor LIMIT 1`
+    keptRows(sql`
+      SELECT refund_begun_at IS NOT NULL AS "isGoingBack" FROM payments
+      WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL AND captured_minor > refunded_minor
+      ORDER BY 1 LIMIT 1`)
   )
+  if (kept?.isGoingBack === true) {
+    return yield* cantMend(
+      "the money of a payment of the order is on its way back: repair once more when its refund has ended"
+    )
+  }
   const { isAnsweredPaid, known, rowVersion } = yield* toldOf(orderId)
   if (kept !== undefined || isAnsweredPaid) {
     return yield* cantMend(
@@ -200,7 +214,7 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   }
   if (known >= rowVersion - 1) {
     return yield* cantMend(
-      "a payment of the order was declined, and its event may be the lost one: set the order's status to pending with psql, and cancel it by POST /orders/{id}/cancel if that was meant"
+      "a payment of the order was declined within seconds of the order's last change, and its event may be the lost one: if it was declined first, set the order's status to pending with psql, and cancel it by POST /orders/{id}/cancel if that was meant; if the order was cancelled first, set the payment's updated_at a minute later, and repair once more"
     )
   }
 })
@@ -211,13 +225,14 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
  */
 export const uncancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { effects, rowVersion, types, version } = yield* toldOf(orderId)
-  if (version > rowVersion || (effects.includes("OrderCancelled") && !types.includes("OrderRefunded"))) {
-    const last = Math.max(version, rowVersion + 1)
-    return `consumers have had more of it than its row says: set its version to ${last} with psql`
+  if (version > rowVersion) {
+    return `consumers have had more of it than its row says: set its version to ${version} with psql`
   }
   const told = types.includes("OrderRefunded") ? "refunded" : types.includes("OrderPaid") ? "paid" : "pending"
   const ends = told === "pending" ? "cancel" : "refund"
+  const isReleased = effects.includes("OrderCancelled") && told !== "refunded"
   return (
+    (isReleased ? `if its goods were rightly released, set its version to ${rowVersion + 1} with psql; else ` : "") +
     `only its own row says that the order is cancelled: set its status to ${told} with psql` +
     (told === "refunded" ? "" : `, and ${ends} it by POST /orders/{id}/${ends} if that was meant`)
   )
@@ -241,13 +256,16 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
   const payment = yield* mayBelieve(orderId, paymentId)
   const all = yield* toldOf(orderId)
   yield* mustAgree(all)
-  // Released goods tell of the cancellation, too, where the archive has forgotten it.
-  if (all.status === "cancelled" && ![...all.types, ...all.effects].includes("OrderCancelled")) {
-    yield* mustRemember(all, Math.max(all.version, all.rowVersion))
+  const last = Math.max(all.version, all.rowVersion)
+  // Released goods tell of the cancellation, too, where the archive has forgotten it. It needs a version that no other event has.
+  const isCancelledTold =
+    all.types.includes("OrderCancelled") || (all.effects.includes("OrderCancelled") && all.known < last - 1)
+  if (all.status === "cancelled" && !isCancelledTold) {
+    yield* mustRemember(all, last)
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
   // No key tells any more what its client was answered: the order's versions have to leave room for the decline.
-  if (payment.wasDeclined && !payment.isDeclineTold && all.known > Math.max(all.version, all.rowVersion) - 1) {
+  if (payment.wasDeclined && !payment.isDeclineTold && payment.answer === null && all.known > last - 1) {
     return yield* cantMend(onlyItsRowDeclines)
   }
   return { ...all, ...payment }
@@ -259,14 +277,10 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
  */
 export const mayResolve = (orderId: OrderId, paymentId: PaymentId) => Effect.asVoid(agreedOf(orderId, paymentId))
 
-/** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten, or if nobody knows who asked for an open payment. */
+/** Fails as {@link mayResolve} does. It also fails if what was told of the order is forgotten, or if nobody knows who asked for the payment. */
 export const mayGiveBack = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const all = yield* agreedOf(orderId, paymentId)
-  if (!all.wasDeclined && !all.isCaptured && !all.hasKey) {
-    return yield* cantMend(
-      "no request is known that asked for the payment: its key is lost, or its row was moved to this order; a person decides: docs/payments.md"
-    )
-  }
+  yield* mustBeAsked(all)
   if (all.status === "cancelled" && all.effects.includes("OrderCancelled")) return
   yield* mustRemember(all, Math.max(all.version, all.rowVersion))
 })

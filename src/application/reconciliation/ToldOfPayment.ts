@@ -61,10 +61,9 @@ const declined = 402
 export const onlyItsRowDeclines =
   "only its own row says that the payment was declined: set it back to manual with psql, and look with paid-once payments check: docs/payments.md"
 
-/** Fails if events, ledger or its client's answer contradict the payment's row. */
-export const mayBelieve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+const witnessesOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
-  const payment = yield* Effect.orDie(
+  return yield* Effect.orDie(
     believedRow(sql`
       WITH told AS MATERIALIZED (
         SELECT event_type AS type FROM outbox_status
@@ -78,16 +77,59 @@ export const mayBelieve = Effect.fnUntraced(function* (orderId: OrderId, payment
              EXISTS (SELECT FROM asked) AS "hasKey", (SELECT max(status) FROM asked)::int4 AS answer
       FROM payments WHERE id = ${paymentId}::uuid`)
   )
-  const { answer, hasKey, isCaptured, isDeclineTold, isPaidTold, wasDeclined } = payment
+})
+type Witnesses = Effect.Success<ReturnType<typeof witnessesOf>>
+
+/** Fails where events or its client's answer tell of a decline that its row does not have. */
+const mustNotBeDeclined = ({ answer, isDeclineTold, wasDeclined }: Witnesses) =>
+  wasDeclined || !(isDeclineTold || answer === declined)
+    ? Effect.void
+    : Effect.fail(
+        cantMend(
+          isDeclineTold
+            ? "PaymentDeclined was told of this payment before: its row is what is wrong"
+            : `its request was answered with ${declined}: the payment's row is what is wrong, set it right with psql`
+        )
+      )
+
+/** Fails where nothing but its row says that the payment was asked for, for this order: the row may have been moved. */
+export const mustBeAsked = ({ hasKey, wasDeclined }: Witnesses) =>
+  wasDeclined || hasKey
+    ? Effect.void
+    : Effect.fail(
+        cantMend(
+          "no request is known that asked for the payment: its key is lost, or its row was moved to this order; a person decides: docs/reconciliation.md"
+        )
+      )
+
+/** Fails where another book tells that the payment did not pay the order, or none but its row that it was asked for. */
+export const mayHavePaid = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  yield* mayPay(orderId, paymentId)
+  const payment = yield* witnessesOf(orderId, paymentId)
+  yield* mustNotBeDeclined(payment)
+  if (!payment.isPaidTold) yield* mustBeAsked(payment)
+})
+
+/** Fails if events, ledger or its client's answer contradict the payment's row. */
+export const mayBelieve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
+  const payment = yield* witnessesOf(orderId, paymentId)
+  const { answer, hasKey, isCaptured, isDeclineTold, isPaidTold } = payment
   if (isPaidTold) return yield* cantMend("OrderPaid was told of this payment before: a row is what is wrong")
-  if (wasDeclined) {
-    if (!isDeclineTold && hasKey && answer !== declined) return yield* cantMend(onlyItsRowDeclines)
-  } else if (isDeclineTold) {
-    return yield* cantMend("PaymentDeclined was told of this payment before: its row is what is wrong")
-  } else if (!isCaptured && answer !== null) {
+  yield* mustNotBeDeclined(payment)
+  if (payment.wasDeclined && !isDeclineTold && hasKey && answer !== declined) return yield* cantMend(onlyItsRowDeclines)
+  if (!payment.wasDeclined && !isCaptured && answer !== null) {
     return yield* cantMend(
       `its request was answered with ${answer}: the payment's row is what is wrong, set it right with psql`
     )
   }
   return payment
+})
+
+/** Whether its row says that it was declined: its money is none of the order's. */
+export const wasDeclined = Effect.fnUntraced(function* (paymentId: PaymentId) {
+  const { sql } = yield* Transaction
+  const rows = yield* Effect.orDie(
+    sql`SELECT FROM payments WHERE id = ${paymentId}::uuid AND decline_reason IS NOT NULL`
+  )
+  return rows.length > 0
 })

@@ -8,6 +8,7 @@ export const names = [
   "max.message.bytes",
   "cleanup.policy",
   "retention.ms",
+  "retention.bytes",
   "segment.ms",
   "min.insync.replicas",
   "unclean.leader.election.enable",
@@ -27,6 +28,7 @@ const dayMillis = 86_400_000
 export const entriesOfNew = (replication: number): Array<{ name: (typeof names)[number]; value: string }> => [
   { name: "cleanup.policy", value: "delete" },
   { name: "retention.ms", value: String(7 * dayMillis) },
+  { name: "retention.bytes", value: "-1" },
   { name: "segment.ms", value: String(dayMillis) },
   { name: "compression.type", value: "uncompressed" },
   ...(replication < 3 ? [] : [{ name: "min.insync.replicas", value: String(Math.floor(replication / 2) + 1) } as const])
@@ -65,6 +67,7 @@ export const read = ({
     .map((word) => word.trim())
   const retentionMillis = duration("retention.ms")
   const segmentMillis = duration("segment.ms")
+  const bytes = number("retention.bytes")
   const minInSync = number("min.insync.replicas")
   const unclean = text("unclean.leader.election.enable")
   const compression = text("compression.type")
@@ -80,7 +83,8 @@ export const read = ({
           retention: {
             compacts: policy.includes("compact"),
             millis: policy.includes("delete") ? retentionMillis : Infinity,
-            segmentMillis
+            segmentMillis,
+            ...(bytes === undefined || bytes < 0 || !policy.includes("delete") ? {} : { bytes })
           }
         }),
     ...(minInSync === undefined || unclean === undefined

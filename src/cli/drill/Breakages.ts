@@ -120,6 +120,13 @@ export const poisonOf = (orderId: string): Breakage => ({
 /** Four kilobytes: an event of a few lines fits, and one of a hundred does not. It also tells a limit of ours from an operator's. */
 export const smallMessageBytes = 4_001
 
+const limits = Rows.one(Schema.Struct({ limit: Schema.Int }))
+
+/** The topic's limit for a record. */
+export const limitNow = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  limits(sql`SELECT max_message_bytes AS limit FROM broker_topics WHERE topic = ${ordersTopic}`)
+)
+
 /** Keeps the limit that the topic had. */
 const formerLimit = "drill_topic_limit"
 

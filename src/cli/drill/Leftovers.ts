@@ -75,6 +75,7 @@ const isRunning = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 export const check: Check<SqlClient.SqlClient> = {
   group: "drills",
   name: "drill-leftovers",
+  mendFirst: true,
   run: Effect.gen(function* () {
     const left = yield* found
     if (yield* isRunning)

@@ -1,8 +1,9 @@
 /** The drill `oversize`: an event that the broker refuses becomes a dead letter of the outbox, holds its own order, and is sent after a mend. */
 import { Effect } from "effect"
 import { OutboxDeadLetters } from "../../operations/OutboxDeadLetters.ts"
-import { smallMessageBytes, topicLimit } from "./Breakages.ts"
+import { limitNow, smallMessageBytes, topicLimit } from "./Breakages.ts"
 import type { Steps } from "./Ground.ts"
+import { DrillFailed } from "./Teller.ts"
 
 /** An event with so many lines takes some eight kilobytes. */
 const lineCount = 100
@@ -14,10 +15,17 @@ export const oversize: Steps<OutboxDeadLetters> = Effect.fnUntraced(function* ({
   pageOf,
   pay,
   place,
+  run,
   teller: { tell, until },
   timeline,
   url
 }) {
+  const { limit } = yield* run(limitNow)
+  if (limit <= smallMessageBytes) {
+    return yield* new DrillFailed({
+      reason: `the topic takes no record above ${limit} bytes already: an order of this drill would never be sent. Raise its limit first`
+    })
+  }
   const mend = yield* hurt(topicLimit)
   yield* tell("breaks", `The topic takes no record above ${smallMessageBytes} bytes any more.`)
   const order = yield* place(lineCount)

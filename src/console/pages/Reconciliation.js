@@ -65,6 +65,8 @@ const CheckNow = ({ onDone }) => {
   </button>`
 }
 
+const keepOpen = "Keep this page open meanwhile: closing it ends the run."
+
 /**
  * @param {any} last
  * @param {() => void} onDone
@@ -79,10 +81,10 @@ const repairAction = (last, onDone) => {
       tone: "primary",
       does:
         mendable.length === 0
-          ? html`<p>The books are compared anew. The last run found nothing that a use case can repair.</p>`
+          ? html`<p>The books are compared anew. The last run found nothing that a use case can repair. ${keepOpen}</p>`
           : html`<p>
                 The books are compared anew, and each difference is looked at once more before it is repaired. By the
-                last run this would be done:
+                last run this would be done. ${keepOpen}
               </p>
               <ul class="plain">
                 ${mendable.map(

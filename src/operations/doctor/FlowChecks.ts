@@ -63,7 +63,7 @@ const lanesHeads = Effect.flatMap(SqlClient.SqlClient, (sql) =>
 const noDispatcher = (problem: string): Finding => ({
   problem,
   fix: "Start a process with the role dispatcher",
-  command: "npm run paid-once -- serve --roles dispatcher"
+  command: "PORT=0 npm run paid-once -- serve --roles dispatcher"
 })
 
 const lanes: Check<SqlClient.SqlClient> = {
@@ -143,7 +143,7 @@ const unreadIn = ({ consumer, partitions, topic }: Lag): ReadonlyArray<Finding> 
         {
           problem: `${unread.length} of ${countOf(partitions.length, "partition")} of ${topic} have no reader for ${consumer}`,
           fix: "Start a process with the role consumers",
-          command: "npm run paid-once -- serve --roles consumers"
+          command: "PORT=0 npm run paid-once -- serve --roles consumers"
         }
       ]
 }

@@ -10,6 +10,7 @@ import * as Rows from "../../platform/Rows.ts"
 import type { MigrationSet } from "../../postgres/Migrations.ts"
 import { type Check, type Finding, psql, told } from "./Check.ts"
 import * as Expected from "./Expected.ts"
+import * as Sequences from "./Sequences.ts"
 import * as TableHazards from "./TableHazards.ts"
 
 const properties = Rows.all(Schema.Struct({ table: Schema.String, statement: Schema.String }))
@@ -72,7 +73,7 @@ const keyOf = (statement: string): string =>
 /** A trigger's name and its table. */
 const triggerIn = (statement: string) => /^CREATE (?:CONSTRAINT )?TRIGGER ("[^"]+"|\S+) .*? ON (\S+) /.exec(statement)
 
-const columnIn = (statement: string) => {
+export const columnIn = (statement: string) => {
   const [, table = "", column = "", type = "", value, generated, notNull] =
     /^ALTER TABLE (\S+) ADD COLUMN (\S+) (.+?)(?: DEFAULT (.+?))?(?: GENERATED (.+?))?( NOT NULL)?$/.exec(statement) ??
     []
@@ -227,7 +228,7 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
       nowMillis: yield* Clock.currentTimeMillis
     }
     const ours = new Set(expected.map((statement) => columnIn(statement).table).filter((table) => table !== ""))
-    const gone = [...ours].filter((table) => all.every((property) => property.table !== table))
+    const present = new Set(all.map(({ table }) => table))
     return told(`${expected.length} properties of tables are as the migrations make them`, [
       ...all
         .filter(
@@ -235,13 +236,9 @@ export const check = (sets: ReadonlyArray<MigrationSet>): Check<SqlClient.SqlCli
         )
         .map(({ statement }) => addedTrigger(statement)),
       ...(yield* TableHazards.findings),
-      ...gone.map((table) => ({
-        problem: `the table ${table} is gone: statements that name it fail`,
-        fix: "Rename it back if it has got another name; otherwise its rows are in a backup (docs/restore.md)",
-        command: null
-      })),
+      ...(yield* Sequences.findings),
       ...expected
-        .filter((statement) => !gone.includes(columnIn(statement).table))
+        .filter((statement) => columnIn(statement).table === "" || present.has(columnIn(statement).table))
         .flatMap((statement) => findingOf(statement, there.get(keyOf(statement)), made))
     ])
   })

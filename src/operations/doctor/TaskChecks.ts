@@ -38,7 +38,7 @@ const dueOnes = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
         SELECT FROM outbox_tasks WHERE state = 'processing' AND lease_until < clock_now() - interval '1 minute' LIMIT 1000) AS lost`)
     const worker = {
       fix: "Start a process with the role workers",
-      command: "npm run paid-once -- serve --roles workers"
+      command: "PORT=0 npm run paid-once -- serve --roles workers"
     }
     return told("due tasks are taken, and leases are alive", [
       ...due

@@ -9,7 +9,7 @@ import * as Subscribed from "../../support/Subscribed.ts"
 import { cancel, pay, place, recover, refund } from "../World.ts"
 import { agreeing, brokenIn, chargeAtGateway, deliver, look, paid, repair, repairs, test } from "./Books.ts"
 import { movedPaymentCases } from "./cases/MovedPaymentCases.ts"
-import { undeliver } from "./cases/Steps.ts"
+import { asked, undeliver } from "./cases/Steps.ts"
 import { toldCases } from "./cases/ToldCases.ts"
 import { wrongStatusCases } from "./cases/WrongStatusCases.ts"
 
@@ -125,6 +125,7 @@ test(
         INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
         VALUES (${id}::uuid, ${order}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
       yield* chargeAtGateway(id, 100)
+      yield* asked(order, id)
     }
     yield* sql`DELETE FROM event_log`
     const { items } = yield* repair

@@ -155,6 +155,14 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       const short = yield* look(
         yield* makeTopic({ "retention.ms": "60000", "segment.ms": String(day), "compression.type": "uncompressed" })
       )
+      const small = yield* look(
+        yield* makeTopic({
+          "retention.bytes": "1000000",
+          "segment.ms": String(day),
+          "compression.type": "uncompressed"
+        })
+      )
+      assert.match(small.findings.map(({ problem }) => problem).join(), /retention\.bytes is 1000000/)
       assert.strictEqual(short.findings.length, 1)
       assert.match(short.findings[0]!.problem, /kafka-configs\.sh --bootstrap-server [\w.]+:\d+ --alter/)
     }).pipe(Effect.scoped, Effect.provide(TestDatabase.layerPool))

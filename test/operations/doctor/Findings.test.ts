@@ -164,7 +164,7 @@ const cases: ReadonlyArray<Case> = [
     command: /ALTER TABLE processed_events ADD COLUMN history jsonb"/
   },
   {
-    title: "tables: a table is gone",
+    title: "missing-tables: a table is gone",
     fault: ["DROP TABLE generated_reports"],
     problem: /^the table generated_reports is gone/,
     command: null
@@ -537,6 +537,37 @@ const cases: ReadonlyArray<Case> = [
     ],
     problem: /^session_replication_role is replica, so no foreign key holds and no trigger fires/,
     command: /-c "ALTER DATABASE test_\w+ RESET session_replication_role"$/
+  },
+  {
+    title: "settings: a short statement_timeout is set for a database",
+    fault: [
+      "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = ''15ms''', current_database()); END $$"
+    ],
+    problem: /^statement_timeout is 15ms for the database test_\w+: longer statements of the service fail/,
+    command: /-c "ALTER DATABASE test_\w+ RESET statement_timeout"$/
+  },
+  {
+    title: "settings: backslashes in texts mean something else",
+    fault: [
+      "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings = off', current_database()); END $$"
+    ],
+    problem: /^standard_conforming_strings is off for the database test_\w+: the service's statements mean/,
+    command: /-c "ALTER DATABASE test_\w+ RESET standard_conforming_strings"$/
+  },
+  {
+    title: "missing-tables: a table has another name",
+    fault: ["ALTER TABLE mail_deliveries RENAME TO mail_deliveries_old"],
+    problem: /^the table mail_deliveries is gone/,
+    command: /-c "ALTER TABLE mail_deliveries_old RENAME TO mail_deliveries"$/
+  },
+  {
+    title: "tables: a sequence is behind its column",
+    fault: [
+      "INSERT INTO operator_audit (at, actor, action, reason, subject, subject_id, before, after) SELECT clock_now(), 'ada', 'pause', 'a drill', 'consumer', 'billing', '{}', '{}' FROM generate_series(1, 3)",
+      "SELECT setval('operator_audit_audit_id_seq', 1)"
+    ],
+    problem: /^the sequence operator_audit_audit_id_seq is at 1, and operator_audit has audit_id up to 3/,
+    command: /SELECT setval\('operator_audit_audit_id_seq', \(SELECT max\(audit_id\) FROM operator_audit\)\)/
   },
   {
     title: "settings: the planner may not use an index",

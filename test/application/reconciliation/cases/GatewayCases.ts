@@ -2,9 +2,9 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Subscribed from "../../../support/Subscribed.ts"
-import { chargeAtGateway, refundAtGateway } from "../Books.ts"
+import { chargeAtGateway, deliver, refundAtGateway } from "../Books.ts"
 import type { Case } from "./Case.ts"
-import { asked } from "./Steps.ts"
+import { asked, cancelledInFlight, capture, declineLate } from "./Steps.ts"
 
 export const gatewayCases: ReadonlyArray<Case> = [
   {
@@ -92,6 +92,31 @@ export const gatewayCases: ReadonlyArray<Case> = [
       Effect.gen(function* () {
         const [row] = yield* sql`SELECT status FROM orders WHERE id = ${paid.orderId}::uuid`
         assert.deepStrictEqual(row, { status: "refunded" })
+      })
+  },
+  {
+    of: "a payment was declined after its order was cancelled, and the gateway has captured it",
+    rule: "gateway-capture-unrecorded",
+    broken: () =>
+      Effect.flatMap(cancelledInFlight("error-after"), ({ paymentId }) =>
+        Effect.andThen(declineLate(paymentId), deliver)
+      ),
+    by: "use case"
+  },
+  {
+    of: "a declined payment of a paid order was captured late, and a person has given it back at the gateway",
+    rule: "gateway-refund-unrecorded",
+    broken: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const id = yield* capture(paid.orderId, "refunded")
+        yield* sql`UPDATE payments SET status = 'manual', decline_reason = 'no funds', refunded_minor = 0 WHERE id = ${id}::uuid`
+        yield* refundAtGateway(id, "re_3", 100)
+      }),
+    by: "use case",
+    afterwards: ({ paid }, sql) =>
+      Effect.gen(function* () {
+        const [row] = yield* sql`SELECT status FROM orders WHERE id = ${paid.orderId}::uuid`
+        assert.deepStrictEqual(row, { status: "paid" })
       })
   },
   {

@@ -60,6 +60,7 @@ export const ordersCases: ReadonlyArray<Case> = [
           INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
           VALUES (${id}::uuid, ${pending}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
         yield* chargeAtGateway(id, 100)
+        yield* asked(pending, id)
       }),
     by: "use case"
   },
@@ -73,6 +74,7 @@ export const ordersCases: ReadonlyArray<Case> = [
           INSERT INTO payments (id, order_id, status, payment_method, amount_minor, currency, captured_minor, leased_until, created_at, updated_at)
           VALUES (${id}::uuid, ${cancelled}::uuid, 'captured', 'pm_ok', 100, 'EUR', 100, clock_now(), clock_now(), clock_now())`
         yield* chargeAtGateway(id, 100)
+        yield* asked(cancelled, id)
       }),
     by: "use case",
     afterwards: ({ cancelled }, sql) =>

@@ -1,8 +1,14 @@
 /** Damages that several cases begin with. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import { PaymentOutcomes } from "../../../../src/application/PaymentOutcomes.ts"
+import type { PaymentId } from "../../../../src/domain/Ids.ts"
+import { Transaction } from "../../../../src/platform/Transaction.ts"
+import { GatewayServer } from "../../../../src/sandbox/GatewayServer.ts"
+import { sendElsewhere } from "../../../http/Service.ts"
 import * as Subscribed from "../../../support/Subscribed.ts"
-import { chargeAtGateway } from "../Books.ts"
+import { cancel, pay, place } from "../../World.ts"
+import { chargeAtGateway, deliver } from "../Books.ts"
 import type { Break } from "./Case.ts"
 
 /** Retention has dropped what was published of the paid order, its mail's task and its key, and its ledger entry is lost. */
@@ -88,3 +94,28 @@ export const asked = (orderId: string, paymentId: string) =>
       INSERT INTO idempotency_keys (method, path, idempotency_key, body_hash, subject_id, created_at)
       VALUES ('POST', ${`/orders/${orderId}/pay`}, ${paymentId}, sha256('body'), ${paymentId}::uuid, clock_now())`
   )
+
+const gatewayBehaves = (behaviour: object) =>
+  Effect.flatMap(GatewayServer, ({ url }) => sendElsewhere(`${url}/behaviour`, { method: "PUT", body: behaviour }))
+
+/** An order that was paid without an answer, and cancelled then. The gateway has captured it all the same, or never heard of it. */
+export const cancelledInFlight = Effect.fnUntraced(function* (mode: "error-after" | "error") {
+  const sql = yield* SqlClient.SqlClient
+  const orderId = yield* place
+  yield* deliver
+  yield* gatewayBehaves({ mode, times: 1 })
+  const { paymentId } = yield* pay(orderId, orderId)
+  yield* gatewayBehaves({ mode: "normal" })
+  yield* sql`UPDATE payments SET leased_until = clock_now() - interval '1 day' WHERE id = ${paymentId}::uuid`
+  yield* cancel(orderId)
+  return { orderId, paymentId }
+})
+
+/** The gateway reports that the payment was declined, a minute after the order's last change. */
+export const declineLate = (paymentId: PaymentId) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const outcomes = yield* PaymentOutcomes
+    yield* Transaction.run(outcomes.charged(paymentId, { _tag: "Declined", reason: "no funds" }))
+    yield* sql`UPDATE payments SET updated_at = updated_at + interval '1 minute' WHERE id = ${paymentId}::uuid`
+  })

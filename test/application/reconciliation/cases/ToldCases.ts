@@ -9,7 +9,7 @@ export const toldCases: ReadonlyArray<Refusal> = [
   ...(["cancelled", "pending"] as const).map((status) => ({
     of: `what was told of a paid order is forgotten, its ledger entry is lost, and its row says ${status}`,
     rule: `captured-order-${status}`,
-    why: /what was told of it is forgotten/,
+    why: status === "pending" ? /no request is known that asked for the payment/ : /what was told of it is forgotten/,
     broken: ((books, sql) =>
       Effect.gen(function* () {
         yield* forget(books, sql)

@@ -1,9 +1,9 @@
 /** The row of an order says what could not come next, and the event that would contradict it is lost, forgotten, or told already. */
 import { Effect } from "effect"
-import { cancel, pay, place } from "../../World.ts"
-import { refundAtGateway } from "../Books.ts"
+import { cancel, pay, place, recover } from "../../World.ts"
+import { chargeAtGateway, deliver, refundAtGateway } from "../Books.ts"
 import type { Break, Refusal } from "./Case.ts"
-import { asked, capture } from "./Steps.ts"
+import { asked, cancelledInFlight, capture, declineLate } from "./Steps.ts"
 
 export const wrongStatusCases: ReadonlyArray<Refusal> = [
   {
@@ -20,7 +20,7 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
   {
     of: "PaymentDeclined is lost before it is published, and the order's row says cancelled",
     rule: "event-missing",
-    why: /its event may be the lost one: set the order's status to pending/,
+    why: /its event may be the lost one: if it was declined first, set the order's status to pending/,
     broken: ({ pending }, sql) =>
       Effect.gen(function* () {
         yield* pay(pending, "declined", "pm_declined")
@@ -129,6 +129,70 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
         yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
         yield* sql`UPDATE payments SET order_id = ${orderId}::uuid WHERE id = ${id}::uuid`
         yield* sql`UPDATE payments SET status = 'manual', captured_minor = 0, captured_at = NULL WHERE id = ${paymentId}::uuid`
+      })
+  },
+  {
+    of: "PaymentDeclined is queued, the gateway captured it late, and the payment's row says captured",
+    rule: "captured-order-pending",
+    why: /PaymentDeclined was told of this payment before/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        const { paymentId } = yield* pay(pending, "declined", "pm_declined")
+        yield* chargeAtGateway(paymentId, 100)
+        yield* sql`
+          UPDATE payments SET status = 'captured', captured_minor = 100, captured_at = clock_now(), decline_reason = NULL WHERE id = ${paymentId}::uuid`
+      })
+  },
+  ...(["pending", "cancelled"] as const).map((to) => ({
+    of: `no book tells any more of a captured payment but its row, which was moved to an order that is ${to}`,
+    rule: `captured-order-${to}`,
+    why: /no request is known that asked for the payment/,
+    broken: ((books) => capture(books[to], "captured")) satisfies Break
+  })),
+  {
+    of: "what was told of a cancelled order is forgotten, its payment was declined later, its row says pending, and its reservation is lost",
+    rule: "reservation-missing",
+    why: /what was told of it is forgotten/,
+    broken: (_, sql) =>
+      Effect.gen(function* () {
+        const { orderId, paymentId } = yield* cancelledInFlight("error")
+        yield* declineLate(paymentId)
+        yield* deliver
+        yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
+        yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${orderId}::uuid`
+        yield* sql`DELETE FROM inventory_reservations WHERE order_id = ${orderId}::uuid`
+      })
+  },
+  {
+    of: "the receipt says that it tells of a refund, and has the key of OrderPlaced",
+    rule: "mail-missing",
+    why: /under another key/,
+    broken: ({ paid: { orderId } }, sql) =>
+      sql`
+        UPDATE outbox_tasks SET payload = jsonb_set(payload::jsonb, '{kind}', '"refund-notice"')::json,
+          idempotency_key = (SELECT event_id::text FROM event_log WHERE aggregate_id = ${orderId} AND event_type = 'OrderPlaced')
+        WHERE task_type = 'email' AND payload ->> 'text' LIKE ${`%received%${orderId}%`}`
+  },
+  {
+    of: "OrderCancelled is lost before it is published, and the money of a late capture is on its way back",
+    rule: "event-missing",
+    why: /on its way back: repair once more/,
+    broken: (_, sql) =>
+      Effect.gen(function* () {
+        const { paymentId } = yield* cancelledInFlight("error-after")
+        yield* recover(paymentId)
+        yield* sql`DELETE FROM outbox_events`
+      })
+  },
+  {
+    of: "the gateway has captured a payment of a pending order, whose row says cancelled, and its reservation released",
+    rule: "gateway-capture-unrecorded",
+    why: /only its own row says that the order is cancelled/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* asked(pending, yield* capture(pending, "manual"))
+        yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${pending}::uuid`
+        yield* sql`UPDATE inventory_reservations SET status = 'released' WHERE order_id = ${pending}::uuid`
       })
   },
   {
