@@ -601,7 +601,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "forgets-late-declines",
     breaks: "goods are reserved for a cancelled order, since its payment was declined later",
     file: `${room}/Told.ts`,
-    find: "AND (p.status <> 'declined' OR p.updated_at <= o.updated_at + ${transactionSeconds}::int4 * interval '1 second')",
+    find: "FILTER (WHERE NOT is_late)",
     replace: "",
     seenBy: { file: twoDamages, test: "its payment was declined later" }
   },
@@ -638,17 +638,6 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: twoDamages, test: "PaymentDeclined is queued, and the payment" }
   },
   {
-    name: "gives-back-a-payment-in-flight",
-    breaks: "the money of a payment in flight goes back, since its row says declined",
-    file: `${room}/ToldOfPayment.ts`,
-    find: "hasKey && answer !== declined) return",
-    replace: "answer === 0) return",
-    seenBy: {
-      file: twoDamages,
-      test: "only the row of a payment says that it was declined, and the gateway has captured it"
-    }
-  },
-  {
     name: "moves-money-without-a-request",
     breaks: "rightful money goes back, for its payment was moved to a cancelled order",
     file: `${room}/ToldOfPayment.ts`,
@@ -665,12 +654,20 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: twoDamages, test: "no book tells any more of a captured payment but its row" }
   },
   {
+    name: "believes-a-decline-of-a-pending-order",
+    breaks: "the money of a payment in flight goes back, since its row says declined, and its key is lost",
+    file: `${room}/Told.ts`,
+    find: '(all.status === "cancelled" ? 0 : all.lateDeclines)',
+    replace: "0",
+    seenBy: { file: twoDamages, test: "the gateway has captured it, and its key is lost" }
+  },
+  {
     name: "refuses-late-declines",
     breaks: "the money of a late capture stays, since its payment was declined after the cancellation",
     file: `${room}/Told.ts`,
     find: "payment.answer === null",
     replace: "true",
-    seenBy: { file: differences, test: "a payment was declined after its order was cancelled" }
+    seenBy: { file: differences, test: " s after its order was cancelled, and the gateway has captured it" }
   },
   {
     name: "takes-a-late-capture-for-the-orders",

@@ -8,7 +8,7 @@ import type { OrderId, PaymentId } from "../../domain/Ids.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { CantMend } from "./Difference.ts"
-import { mayBelieve, mayFollow, mayPay, mustBeAsked, onlyItsRowDeclines, wasDeclined } from "./ToldOfPayment.ts"
+import { mayBelieve, mayFollow, mayPay, mustBeAsked, wasDeclined } from "./ToldOfPayment.ts"
 
 type EventType = OrderEvent["_tag"]
 
@@ -38,6 +38,8 @@ const Told = Schema.Struct({
    * order had not changed for {@link transactionSeconds} then: a decline after the cancellation has no event.
    */
   known: Schema.Int,
+  /** The declines that are not among these. Only a cancelled order has any. */
+  lateDeclines: Schema.Int,
   /** The version of the order's row, and its status. */
   rowVersion: Schema.Int,
   status: Schema.String
@@ -82,12 +84,14 @@ const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
                      WHERE p.order_id = ${orderId}::uuid AND k.response_body LIKE '%"status":"paid"%') AS "isAnsweredPaid",
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
               + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
-              + greatest(0, (SELECT count(*) FROM payments AS p
-                             WHERE p.order_id = o.id AND p.decline_reason IS NOT NULL
-                               AND (p.status <> 'declined' OR p.updated_at <= o.updated_at + ${transactionSeconds}::int4 * interval '1 second'))
-                            - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
-             o.version AS "rowVersion", o.status
-      FROM orders AS o LEFT JOIN told ON true WHERE o.id = ${orderId}::uuid GROUP BY o.id`)
+              + greatest(0, declines.told - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
+             declines.late::int4 AS "lateDeclines", o.version AS "rowVersion", o.status
+      FROM orders AS o LEFT JOIN told ON true
+      CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE NOT is_late) AS told, count(*) FILTER (WHERE is_late) AS late
+        FROM (SELECT p.status = 'declined' AND p.updated_at > o.updated_at + ${transactionSeconds}::int4 * interval '1 second' AS is_late
+              FROM payments AS p WHERE p.order_id = o.id AND p.decline_reason IS NOT NULL) AS declined) AS declines
+      WHERE o.id = ${orderId}::uuid GROUP BY o.id, declines.told, declines.late`)
   )
 })
 
@@ -265,8 +269,15 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
   // No key tells any more what its client was answered: the order's versions have to leave room for the decline.
-  if (payment.wasDeclined && !payment.isDeclineTold && payment.answer === null && all.known > last - 1) {
-    return yield* cantMend(onlyItsRowDeclines)
+  if (
+    payment.wasDeclined &&
+    !payment.isDeclineTold &&
+    payment.answer === null &&
+    all.known + (all.status === "cancelled" ? 0 : all.lateDeclines) > last - 1
+  ) {
+    return yield* cantMend(
+      "only its own row says that the payment was declined: set it back to manual with psql, and look with paid-once payments check: docs/payments.md"
+    )
   }
   return { ...all, ...payment }
 })

@@ -58,9 +58,6 @@ const believedRow = Rows.one(
 /** Payment Required: the answer to a payment that was declined. */
 const declined = 402
 
-export const onlyItsRowDeclines =
-  "only its own row says that the payment was declined: set it back to manual with psql, and look with paid-once payments check: docs/payments.md"
-
 const witnessesOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
   return yield* Effect.orDie(
@@ -113,10 +110,9 @@ export const mayHavePaid = Effect.fnUntraced(function* (orderId: OrderId, paymen
 /** Fails if events, ledger or its client's answer contradict the payment's row. */
 export const mayBelieve = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const payment = yield* witnessesOf(orderId, paymentId)
-  const { answer, hasKey, isCaptured, isDeclineTold, isPaidTold } = payment
+  const { answer, isCaptured, isPaidTold } = payment
   if (isPaidTold) return yield* cantMend("OrderPaid was told of this payment before: a row is what is wrong")
   yield* mustNotBeDeclined(payment)
-  if (payment.wasDeclined && !isDeclineTold && hasKey && answer !== declined) return yield* cantMend(onlyItsRowDeclines)
   if (!payment.wasDeclined && !isCaptured && answer !== null) {
     return yield* cantMend(
       `its request was answered with ${answer}: the payment's row is what is wrong, set it right with psql`

@@ -94,15 +94,15 @@ export const gatewayCases: ReadonlyArray<Case> = [
         assert.deepStrictEqual(row, { status: "refunded" })
       })
   },
-  {
-    of: "a payment was declined after its order was cancelled, and the gateway has captured it",
+  ...[0, 60].map((seconds): Case => ({
+    of: `a payment was declined ${seconds} s after its order was cancelled, and the gateway has captured it`,
     rule: "gateway-capture-unrecorded",
     broken: () =>
       Effect.flatMap(cancelledInFlight("error-after"), ({ paymentId }) =>
-        Effect.andThen(declineLate(paymentId), deliver)
+        Effect.andThen(declineLate(paymentId, seconds), deliver)
       ),
     by: "use case"
-  },
+  })),
   {
     of: "a declined payment of a paid order was captured late, and a person has given it back at the gateway",
     rule: "gateway-refund-unrecorded",

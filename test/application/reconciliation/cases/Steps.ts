@@ -111,11 +111,11 @@ export const cancelledInFlight = Effect.fnUntraced(function* (mode: "error-after
   return { orderId, paymentId }
 })
 
-/** The gateway reports that the payment was declined, a minute after the order's last change. */
-export const declineLate = (paymentId: PaymentId) =>
+/** The gateway reports that the payment was declined, so long after the order's last change. */
+export const declineLate = (paymentId: PaymentId, afterSeconds: number) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const outcomes = yield* PaymentOutcomes
     yield* Transaction.run(outcomes.charged(paymentId, { _tag: "Declined", reason: "no funds" }))
-    yield* sql`UPDATE payments SET updated_at = updated_at + interval '1 minute' WHERE id = ${paymentId}::uuid`
+    yield* sql`UPDATE payments SET updated_at = updated_at + ${afterSeconds}::int4 * interval '1 second' WHERE id = ${paymentId}::uuid`
   })

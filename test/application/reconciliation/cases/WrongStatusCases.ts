@@ -99,7 +99,7 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
       Effect.gen(function* () {
         const id = yield* capture(pending, "charging")
         yield* asked(pending, id)
-        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${id}::uuid`
+        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds', updated_at = updated_at + interval '1 minute' WHERE id = ${id}::uuid`
       })
   },
   {
@@ -109,7 +109,7 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
     broken: ({ pending }, sql) =>
       Effect.gen(function* () {
         const id = yield* capture(pending, "charging")
-        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${id}::uuid`
+        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds', updated_at = updated_at + interval '1 minute' WHERE id = ${id}::uuid`
       })
   },
   {
@@ -156,7 +156,7 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
     broken: (_, sql) =>
       Effect.gen(function* () {
         const { orderId, paymentId } = yield* cancelledInFlight("error")
-        yield* declineLate(paymentId)
+        yield* declineLate(paymentId, 60)
         yield* deliver
         yield* sql`DELETE FROM event_log WHERE aggregate_id = ${orderId}`
         yield* sql`UPDATE orders SET status = 'pending' WHERE id = ${orderId}::uuid`
