@@ -35,6 +35,8 @@ export interface Options {
   readonly rounds: number
   /** The backlog; 0 leaves the drains out. */
   readonly events: number
+  /** Whether our events are written by `pg` alone, as the peer's are. */
+  readonly plainWriter?: boolean
 }
 
 /** A ratio beside its limit. */
@@ -82,11 +84,12 @@ export const topicOf = ({ key }: Contenders.Contender) => `outside-${key}-${rand
 
 /** Runs all loads and backlogs. */
 export const outside = Effect.fnUntraced(function* (options: Options) {
+  const pair = options.plainWriter === true ? Contenders.withPlainWriter : Contenders.withArchive
   const setting = yield* setUp([...Object.values(Contenders.withArchive), ...Object.values(Contenders.withoutArchive)])
 
   const loads = yield* Effect.forEach(options.rates, (rate) =>
     Effect.map(
-      inTurns(Contenders.withArchive, options.rounds, (contender) =>
+      inTurns(pair, options.rounds, (contender) =>
         steady(contender, setting, topicOf(contender), { ...options, rate })
       ),
       (rounds) => ({ rate, rounds })
@@ -138,11 +141,12 @@ type Result = Effect.Success<ReturnType<typeof outside>>
 const millis = (values: ReadonlyArray<number>) => median(values).toFixed(1)
 const seconds = (values: ReadonlyArray<number>) => median(values).toFixed(2)
 
-const loadTable = ({ rate, rounds }: Result["loads"][number]): string => {
+const loadTable = ({ rate, rounds }: Result["loads"][number], isPlain: boolean): string => {
+  const pair = isPlain ? Contenders.withPlainWriter : Contenders.withArchive
   const rows = (["cold", "warm"] as const).flatMap((state) =>
     (["peer", "ours"] as const).map((who) => {
       const phases = rounds.map((round) => round[who][state])
-      const name = (who === "ours" ? Contenders.withArchive.ours : Contenders.withArchive.peer).name
+      const name = pair[who].name
       return [
         `${name}, ${state}`,
         ...(["p50", "p95", "p99", "p999", "max"] as const).map((q) =>
@@ -199,11 +203,13 @@ export const print = ({ drains, loads, verdicts, workload }: Result): string =>
   [
     `${workload.rounds} rounds, medians. Each load lasts ${workload.seconds} s: cold in a fresh process from its first event, warm in the same ` +
       `process after that and ${workload.warmUpSeconds} s more.`,
-    `A writer process commits each event in a transaction of its own, on ${usual.connections} connections, by the clock: ours with Outbox.append, the ` +
-      `peer's with a plain INSERT.`,
+    `A writer process commits each event in a transaction of its own, on ${usual.connections} connections, by the clock: ` +
+      (workload.plainWriter === true
+        ? `both with pg alone, and a NOTIFY in the transaction.`
+        : `ours with Outbox.append, the peer's with a plain INSERT.`),
     `Each event belongs to one of ${usual.aggregates} aggregates, whose versions are contiguous. Every event arrived, and none overtook an earlier ` +
       `one of its aggregate.`,
-    ...loads.flatMap((load) => ["", loadTable(load)]),
+    ...loads.flatMap((load) => ["", loadTable(load, workload.plainWriter === true)]),
     ...(drains.length === 0 ? [] : ["", drainTable(drains, workload.events)]),
     "",
     table(
@@ -227,7 +233,11 @@ export const command = Command.make(
       Flag.withDescription("seconds of the load between cold and warm"),
       Flag.withDefault(10)
     ),
-    events: Flags.events(200_000)
+    events: Flags.events(200_000),
+    plainWriter: Flag.Boolean("plain-writer").pipe(
+      Flag.withDescription("our events are written as the peer's are, by pg alone with a NOTIFY in the transaction"),
+      Flag.withDefault(false)
+    )
   },
   Effect.fnUntraced(function* ({ json, rates, warmUp, ...options }) {
     const result = yield* Effect.provide(

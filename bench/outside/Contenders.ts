@@ -95,6 +95,11 @@ export const simplest = (archive: "on" | "off", notify: "on" | "off"): Contender
 
 /** Ours, and what it is measured by: the simplest relay with an archive and NOTIFY as well. */
 export const withArchive = { ours: ours("on"), peer: simplest("on", "on") } as const
+/** The same, where our writer is as plain as the peer's: the figures differ by the relays alone. */
+export const withPlainWriter = {
+  ours: { ...ours("on"), name: "ours, plain writer", writer: { file: at("../peers/PlainWriter.js"), env: {} } },
+  peer: withArchive.peer
+} as const
 /** Both without the archive, the peer without NOTIFY: it drains a backlog all the same. */
 export const withoutArchive = { ours: ours("off"), peer: simplest("off", "off") } as const
 

@@ -46,7 +46,7 @@ export interface Slice {
   readonly commit: Effect.Effect<void, BrokerUnavailable>
 }
 
-/** A topic as the broker describes it. */
+/** A topic as the broker describes it. What it does not tell, or does not have, is absent. */
 export interface TopicInfo {
   readonly topic: string
   readonly partitions: number
@@ -54,11 +54,9 @@ export interface TopicInfo {
   readonly maxMessageBytes: number
   /** Its name at the broker, where that differs, for operators. */
   readonly wireName?: string
-  /** How long it keeps records. Absent where the broker does not tell. */
   readonly retention?: TopicRetention
-  /** In which form it keeps batches: `uncompressed`, or what producers made of them. Absent where the broker does not tell. */
+  /** In which form it keeps batches: `uncompressed`, or what producers made of them. */
   readonly compression?: string
-  /** How it replicates records. Absent where the broker has no replicas, or does not tell. */
   readonly replication?: TopicReplication
 }
 

@@ -224,8 +224,8 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
 })
 
 /**
- * What to do with an order whose row alone says that it is cancelled, by what its events tell. The service writes no status without a version: a hand
- * was here, and no other book says what it meant.
+ * Tells a person how to mend an order that only its own row calls cancelled. The service writes no status without a version: a hand was here, and no
+ * other book says what it meant.
  */
 export const uncancel = Effect.fnUntraced(function* (orderId: OrderId) {
   const { effects, rowVersion, types, version } = yield* toldOf(orderId)

@@ -1,4 +1,4 @@
-/** What other books tell of a payment, whatever its row says now: which order it pays, and what its client was answered. */
+/** A payment in the other books, whatever its row says now: the order that it pays, and the answer to its client. */
 import { Effect, Schema } from "effect"
 import type { OrderId, PaymentId } from "../../domain/Ids.ts"
 import * as Rows from "../../platform/Rows.ts"
@@ -99,7 +99,7 @@ export const mustBeAsked = ({ hasKey, wasDeclined }: Witnesses) =>
         )
       )
 
-/** Fails where another book tells that the payment did not pay the order, or none but its row that it was asked for. */
+/** Fails where another book contradicts that the payment has paid the order. It also fails where only its row knows of a request. */
 export const mayHavePaid = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayPay(orderId, paymentId)
   const payment = yield* witnessesOf(orderId, paymentId)
