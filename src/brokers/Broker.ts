@@ -46,7 +46,7 @@ export interface Slice {
   readonly commit: Effect.Effect<void, BrokerUnavailable>
 }
 
-/** A topic as the broker describes it. What it does not tell, or does not have, is absent. */
+/** A topic as the broker describes it. A field that it does not tell is absent. */
 export interface TopicInfo {
   readonly topic: string
   readonly partitions: number

@@ -254,7 +254,7 @@ export const mayMoveGoods = Effect.fnUntraced(function* (orderId: OrderId, move:
   }
 })
 
-/** What was told of the order of this payment. Fails as {@link mayResolve} says. */
+/** The other books about the order of this payment, and about the payment. Fails as {@link mayResolve} says. */
 const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   yield* mayFollow(orderId, paymentId)
   const payment = yield* mayBelieve(orderId, paymentId)

@@ -40,7 +40,7 @@ export const mayPay = Effect.fnUntraced(function* (orderId: OrderId, paymentId: 
   if (other !== undefined) return yield* cantMend("the order was paid by another payment: a row is what is wrong")
 })
 
-const believedRow = Rows.one(
+const witnessesRow = Rows.one(
   Schema.Struct({
     wasDeclined: Schema.Boolean,
     isCaptured: Schema.Boolean,
@@ -61,7 +61,7 @@ const declined = 402
 const witnessesOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction
   return yield* Effect.orDie(
-    believedRow(sql`
+    witnessesRow(sql`
       WITH told AS MATERIALIZED (
         SELECT event_type AS type FROM outbox_status
         WHERE aggregate_type = 'Order' AND aggregate_id = ${orderId}::text AND data ->> 'paymentId' = ${paymentId}::text
