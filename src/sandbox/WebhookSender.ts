@@ -37,6 +37,11 @@ const retryDelays = Backoff.delaysMillis(Backoff.webhook, 10)
 const giveUpMillis = 259_200_000
 /** Finds reports that another process left, and retries that are due. */
 const pollMillis = 2_000
+/**
+ * A burst of reports shares connections. One that stays open for longer would be waited for: a service that stops gives a silent connection
+ * two seconds (Draining.ts).
+ */
+const idleMillis = 100
 
 const claimed = Rows.all(Schema.Struct({ id: Schema.String, body: Schema.String }))
 
@@ -113,5 +118,10 @@ export class WebhookSender extends Context.Service<
         deliver
       })
     })
-  ).pipe(Layer.provide(NodeHttpClient.layerUndici))
+  ).pipe(
+    Layer.provide(
+      // Fresh: all clients share one layer, and so the options of the one that is built first.
+      Layer.fresh(NodeHttpClient.layerUndiciOptions({ keepAliveTimeout: idleMillis, keepAliveMaxTimeout: idleMillis }))
+    )
+  )
 }
