@@ -41,7 +41,7 @@ it.live(
       assert.match(well.stdout, /\nok +tasks +claim-plan +the claim of tasks uses outbox_tasks_due/)
       // Without a gateway, a mail server: neither silently well.
       assert.match(well.stdout, /\nnot checked +gateway +gateway-time +without GATEWAY_URL/)
-      assert.match(well.stdout, /\n\n39 checks, 0 findings, 2 not checked\.\n$/)
+      assert.match(well.stdout, /\n\n40 checks, 0 findings, 2 not checked\.\n$/)
 
       const stopped = yield* run()
       assert.strictEqual(stopped.code, 1)

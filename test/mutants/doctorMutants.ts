@@ -9,6 +9,14 @@ const surroundings = "test/operations/doctor/Surroundings.test.ts"
 
 export const doctorMutants: ReadonlyArray<Mutant> = [
   {
+    name: "doctor-takes-failing-tasks",
+    breaks: "a gateway that answers 500 to every charge for hours is well",
+    file: `${room}/TaskChecks.ts`,
+    find: "SELECT task_type, last_error, (history -> 0 ->> 'at')::timestamptz AS since",
+    replace: "SELECT task_type, last_error, clock_now() AS since",
+    seenBy: { file: findings, test: "tasks-succeed: what a task needs has been away for some time" }
+  },
+  {
     name: "doctor-misses-no-constraint",
     breaks: "a primary key that is gone is not found again once its index is back",
     file: `${room}/ConstraintChecks.ts`,

@@ -59,10 +59,40 @@ const dueOnes = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
   })
 })
 
-const failingRow = Rows.one(Schema.Struct({ failing: Schema.Int, atOnce: Schema.Int }))
-
-/** Failing tasks that are looked at. */
+/** Failing tasks of a type that are looked at. */
 const failingLimit = 1_000
+
+const failingTypes = Rows.all(
+  Schema.Struct({ type: Schema.String, failing: Schema.Int, seconds: Schema.Finite, error: Schema.String })
+)
+
+/** A task that has failed and is tried again is no news. For how long it has failed tells how long its dependency has been away. */
+const failing = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
+  group,
+  name: "tasks-succeed",
+  run: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const found = yield* failingTypes(sql`
+      SELECT f.task_type AS type, count(*)::int4 AS failing, max(extract(epoch FROM clock_now() - f.since))::float8 AS seconds,
+             (array_agg(f.last_error ORDER BY f.since))[1] AS error
+      FROM unnest(${[...types]}::text[]) AS t(type)
+      CROSS JOIN LATERAL (SELECT task_type, last_error, (history -> 0 ->> 'at')::timestamptz AS since FROM outbox_tasks AS o
+        WHERE o.state = 'failed' AND o.task_type = t.type AND o.last_error IS NOT NULL LIMIT ${failingLimit}) AS f
+      GROUP BY f.task_type ORDER BY 1`)
+    return told(
+      "no task has failed for long",
+      found
+        .filter(({ seconds }) => seconds > oldSeconds)
+        .map(({ error, failing, seconds, type }) => ({
+          problem: `${countOf(failing, "task")} ${type} fail and are tried again, the oldest for ${lasting(seconds)}: ${error}`,
+          fix: "Read the error of each, and mend its cause; what is not tried any more becomes a dead letter, and a payment waits for a person",
+          command: `npm run paid-once -- tasks list --type ${type} --status retrying`
+        }))
+    )
+  })
+})
+
+const failingRow = Rows.one(Schema.Struct({ failing: Schema.Int, atOnce: Schema.Int }))
 
 /** A delay is jittered, and by chance a single one of an outage may be short. */
 const atOnceMillis = 50
@@ -151,6 +181,7 @@ export const checks = (options: {
   readonly withSideEffects: ReadonlyArray<string>
 }): ReadonlyArray<Check<SqlClient.SqlClient>> => [
   dueOnes(options.types),
+  failing(options.types),
   backoff(options.types),
   keys(options.withSideEffects)
 ]

@@ -56,6 +56,15 @@ const task = (columns: Readonly<Record<string, string>>) => {
   return `INSERT INTO outbox_tasks (${Object.keys(all).join(", ")}) SELECT ${Object.values(all).join(", ")}`
 }
 
+const failedAt = (at: string) =>
+  task({
+    state: "'failed'",
+    attempts: "1",
+    idempotency_key: `'failed at ' || ${at}`,
+    last_error: "'no'",
+    history: `jsonb_build_array(jsonb_build_object('attempt', 1, 'at', ${at}, 'error', 'no'))`
+  })
+
 const lock = (lockClass: number, slots: string) => `SELECT pg_advisory_lock(${lockClass}, slot) FROM ${slots} AS slot`
 const lanes = [
   lock(OwnershipLocks.memberClassOf(LaneOwnership.group), "generate_series(1, 1)"),
@@ -456,14 +465,15 @@ const cases: ReadonlyArray<Case> = [
     command: /serve --roles workers$/
   },
   {
+    title: "tasks-succeed: what a task needs has been away for some time",
+    given: [failedAt("clock_now() - interval '4 minutes'")],
+    fault: [failedAt("clock_now() - interval '10 minutes'")],
+    problem: /^2 tasks email fail and are tried again, the oldest for 10 min: no$/,
+    command: /tasks list --type email --status retrying$/
+  },
+  {
     title: "backoff: failing tasks are tried again at once",
-    fault: [
-      task({
-        state: "'failed'",
-        attempts: "1",
-        history: `jsonb_build_array(jsonb_build_object('attempt', 1, 'at', clock_now() + interval '1 second', 'error', 'no'))`
-      })
-    ],
+    fault: [failedAt("clock_now() + interval '1 second'")],
     problem: /^1 of 1 failing task are tried again at once/,
     command: /tasks list --status retrying$/
   },
