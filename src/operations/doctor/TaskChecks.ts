@@ -85,7 +85,7 @@ const failing = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
         .filter(({ seconds }) => seconds > oldSeconds)
         .map(({ error, failing, seconds, type }) => ({
           problem: `${countOf(failing, "task")} ${type} fail and are tried again, the oldest for ${lasting(seconds)}: ${error}`,
-          fix: "Read the error of each, and mend its cause; what is not tried any more becomes a dead letter, and a payment waits for a person",
+          fix: "Read the error of each, and mend its cause; what is not tried any more becomes a dead letter",
           command: `npm run paid-once -- tasks list --type ${type} --status retrying`
         }))
     )
