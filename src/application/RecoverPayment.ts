@@ -116,6 +116,9 @@ export class RecoverPayment extends Context.Service<
           case "refunding":
           case "manual":
             return yield* phase === "refund" ? recoverRefund(payment, sinceRead) : recoverCharge(payment, sinceRead)
+          case "captured":
+            // Nobody takes a refund back that was asked for: the row was changed.
+            return yield* outcomes.contradicted(id, "its refund was asked for, and its row does not say so")
           default:
             return { status, answer: undefined }
         }

@@ -213,6 +213,20 @@ test("a refund is durable first, reads refunding, and is announced when the gate
     assert.strictEqual(tagOf(yield* Effect.flip(refund(orderId))), "OrderStateConflict")
   }))
 
+test("a refund whose payment's row was set back to captured is not forgotten: a person hears of it", (gateway) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orderId = yield* place
+    yield* pay(orderId, "key")
+    const { paymentId } = yield* refund(orderId)
+    yield* sql`UPDATE payments SET status = 'captured', refund_begun_at = NULL WHERE id = ${paymentId}::uuid`
+    const run = (phase: Phase) =>
+      RecoverPayment.RecoverPayment.use((service) => service.recover(paymentId, { phase, isLast: false }))
+    assert.strictEqual((yield* run("charge")).status, "captured")
+    assert.strictEqual((yield* run("refund")).status, "manual")
+    assert.deepStrictEqual(gateway.given, [])
+  }))
+
 test("a refund whose answer is lost is looked up, and not made again", (gateway) =>
   Effect.gen(function* () {
     const orderId = yield* place
