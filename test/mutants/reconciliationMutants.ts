@@ -528,7 +528,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-up-a-moved-payment",
     breaks: "the payment of another order's customer is refunded, or pays this order",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "  yield* mayFollow(orderId, paymentId)\n",
     replace: "",
     seenBy: { file: twoDamages, test: "and waits for a person" }
@@ -552,7 +552,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "keeps-what-is-forgotten",
     breaks: "the money of a cancelled order is kept for ever, for the archive has forgotten the order",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'all.status === "cancelled" && all.effects.includes("OrderCancelled")',
     replace: "false",
     seenBy: { file: twoDamages, test: "what the archive has forgotten keeps no customer's money" }
@@ -568,7 +568,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "cancels-what-was-placed",
     breaks: "an order that nobody has cancelled is announced as cancelled, and its goods are free",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'if ((version === 0) !== (eventType === "OrderPlaced")) {',
     replace: "if (version < 0) {",
     seenBy: { file: twoDamages, test: "OrderPlaced is lost before it is published" }
@@ -576,7 +576,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "refunds-what-nobody-paid",
     breaks: "a refund is told, booked and mailed of an order that was never paid",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'if (eventType === "OrderRefunded" && !all.has("OrderPaid") && !told.isAnsweredPaid) {',
     replace: "if (version < 0) {",
     seenBy: { file: twoDamages, test: "OrderCancelled is lost before it is published, a late capture went back" }
@@ -584,7 +584,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "cancels-what-was-declined",
     breaks: "the lost event of a declined payment is told as a cancellation",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (known >= rowVersion - 1) {",
     replace: "if (known < 0) {",
     seenBy: { file: twoDamages, test: "PaymentDeclined is lost before it is published" }
@@ -592,7 +592,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "pays-what-was-cancelled",
     breaks: "a late capture makes a cancelled order paid, for its row says pending",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: '(status === "pending" || status === "paid") &&',
     replace: 'status === "none" &&',
     seenBy: { file: twoDamages, test: "OrderCancelled is queued, the order" }
@@ -608,7 +608,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-goods-for-a-word",
     breaks: "rightful money goes back, for the goods of a pending order were released",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: " && all.known < last - 1)",
     replace: ")",
     seenBy: { file: twoDamages, test: "whose row says cancelled, and its reservation released" }
@@ -616,7 +616,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "sees-one-mail-alone",
     breaks: "a customer gets a second receipt because the first one says that it tells of a refund",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: " || mails.filter(isOther).length > others",
     replace: "",
     seenBy: { file: twoDamages, test: "of a receipt says something else" }
@@ -656,23 +656,83 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "believes-a-decline-of-a-pending-order",
     breaks: "the money of a payment in flight goes back, since its row says declined, and its key is lost",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: '(all.status === "cancelled" ? 0 : all.lateDeclines)',
     replace: "0",
     seenBy: { file: twoDamages, test: "the gateway has captured it, and its key is lost" }
   },
   {
+    name: "believes-a-decline-without-an-answer",
+    breaks:
+      "the money of a payment in flight goes back, since its row says declined, and its order has a version too many",
+    file: `${room}/MayRepair.ts`,
+    find: "(payment.hasKey",
+    replace: "(payment.hasKey && payment.answer !== null",
+    seenBy: { file: twoDamages, test: "and the version of its order leaves room for that" }
+  },
+  {
+    name: "cancels-beside-an-open-payment",
+    breaks: "an order that the gateway has money of is told to be cancelled, and its money goes back",
+    file: `${room}/MayRepair.ts`,
+    find: "if (kept?.isOpen === true) {",
+    replace: "if (kept === null) {",
+    seenBy: { file: twoDamages, test: "has captured a payment that waits for a person" }
+  },
+  {
+    name: "forgets-a-refund",
+    breaks: "a refund is never made, and nobody hears of it, because its payment's row was set back to captured",
+    file: "src/application/RecoverPayment.ts",
+    find: 'return yield* outcomes.contradicted(id, "its refund was asked for, and its row does not say so")',
+    replace: "return { status, answer: undefined }",
+    seenBy: {
+      file: "test/application/RecoverPayment.test.ts",
+      test: "a refund whose payment's row was set back to captured"
+    }
+  },
+  {
+    name: "tells-behind-a-hole",
+    breaks: "a refund is told behind a sale that was lost, which nobody can tell any more",
+    file: `${room}/MayRepair.ts`,
+    find: "if (version === told.rowVersion) yield* mustBeTold(told)",
+    replace: "",
+    seenBy: { file: twoDamages, test: "the second repair tells both, in order" }
+  },
+  {
+    name: "captures-behind-a-hole",
+    breaks: "a sale is told behind OrderPlaced, which was lost and can't be told any more",
+    file: `${room}/MayRepair.ts`,
+    find: "  yield* mustBeTold(all)\n",
+    replace: "",
+    seenBy: { file: twoDamages, test: "the second repair tells both, in order" }
+  },
+  {
+    name: "takes-a-refund-for-under-way",
+    breaks: "a sale is told of a payment that the gateway has never captured, because its row says refunding",
+    file: `${room}/GatewayRules.ts`,
+    find: '(payment.status === "refunding" && first !== undefined)',
+    replace: 'payment.status === "refunding"',
+    seenBy: { file: twoDamages, test: "the gateway has never heard of a payment in flight" }
+  },
+  {
+    name: "computes-a-day-from-holes",
+    breaks: "a right day of revenue loses a sale that archive and marks have lost",
+    file: `${room}/RevenueWalk.ts`,
+    find: '  "event-unarchived",\n',
+    replace: "",
+    seenBy: { file: twoDamages, test: "and analytics its mark at it" }
+  },
+  {
     name: "refuses-late-declines",
     breaks: "the money of a late capture stays, since its payment was declined after the cancellation",
-    file: `${room}/Told.ts`,
-    find: "payment.answer === null",
-    replace: "true",
+    file: `${room}/MayRepair.ts`,
+    find: "payment.answer === declined",
+    replace: "false",
     seenBy: { file: differences, test: " s after its order was cancelled, and the gateway has captured it" }
   },
   {
     name: "takes-a-late-capture-for-the-orders",
     breaks: "a refund of a declined payment is never recorded",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: " || (yield* wasDeclined(paymentId))",
     replace: "",
     seenBy: { file: differences, test: "a declined payment of a paid order was captured late" }
@@ -680,7 +740,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "announces-while-money-goes-back",
     breaks: "a person is told that a cancelled order was paid",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (kept?.isGoingBack === true) {",
     replace: "if (kept === null) {",
     seenBy: { file: twoDamages, test: "on its way back" }
@@ -720,7 +780,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "cancels-what-a-mail-calls-paid",
     breaks: "of an order whose sale all books but the mail have lost the money goes back",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: '(isAnsweredPaid || all.has("OrderPaid"))',
     replace: "false",
     seenBy: { file: twoDamages, test: "archive and order say cancelled of a sale" }
@@ -736,7 +796,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "sends-for-an-event-that-is-none",
     breaks: "of a row with a version too many a person is sent to the topic for an event that nobody wrote",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (version !== undefined) {\n    return `${type} was told of it before, with",
     replace: "if (version === null) {\n    return `${type} was told of it before, with",
     seenBy: { file: twoDamages, test: "the version of a paid order's row is one too high" }
@@ -760,7 +820,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "gives-back-by-one-row",
     breaks: "the money of a paid order goes back because its row says cancelled",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'if (all.status === "cancelled" && !isCancelledTold) {',
     replace: 'if (all.status === "paid" && !isCancelledTold) {',
     seenBy: { file: twoDamages, test: "the row says cancelled one version before: its money stays" }
@@ -784,7 +844,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "mails-under-a-new-key",
     breaks: "a customer gets a second receipt because the key of the first one's task was changed",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (mails.includes(eventType) || ",
     replace: "if (",
     seenBy: { file: twoDamages, test: "the key of a receipt's task is" }
@@ -803,7 +863,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "blames-the-row-of-a-lost-event",
     breaks: "a person is told that the order's row is wrong, where its archived event is lost",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (version < told.rowVersion && all.has(eventType))",
     replace: "if (version > told.rowVersion && all.has(eventType))",
     seenBy: { file: twoDamages, test: "order was delivered, and archive, marks and cursors have lost it" }
@@ -811,7 +871,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "names-one-status-for-all",
     breaks: "a person sets a paid order back to pending, and its customer pays again",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'types.includes("OrderPaid") ? "paid" : "pending"',
     replace: 'types.includes("OrderPaid") ? "pending" : "paid"',
     seenBy: { file: twoDamages, test: "the refusal names the status that its events tell" }
@@ -979,7 +1039,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "pays-what-is-paid",
     breaks: "of a row that was damaged OrderPaid is told a second time: revenue, ledger and mail have it twice",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'OrderPaid: ["OrderPaid", ',
     replace: "OrderPaid: [",
     seenBy: { file: twoDamages, test: "the entry of a sale is lost, and its order's row says pending" }
@@ -987,7 +1047,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "tells-a-version-anew",
     breaks: "the topic has two events of one version",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "if (told.version > version) {",
     replace: "if (told.version < 0) {",
     seenBy: { file: twoDamages, test: "the sale of an order is queued, and its row is the one before it" }
@@ -1043,7 +1103,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "sells-what-is-sold",
     breaks: "goods of a paid order are released because its row was damaged",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: 'move === "reserve" ? hasEnded : !hasEnded',
     replace: 'move === "reserve" && hasEnded',
     seenBy: { file: twoDamages, test: "the row says cancelled one version before: its money stays" }
@@ -1075,7 +1135,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
   {
     name: "believes-what-is-forgotten",
     breaks: "an old order that was paid is refunded, for nobody remembers its payment",
-    file: `${room}/Told.ts`,
+    file: `${room}/MayRepair.ts`,
     find: "known < version - 1",
     replace: "known < 0",
     seenBy: { file: twoDamages, test: "what was told of a paid order is forgotten" }

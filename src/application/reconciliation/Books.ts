@@ -18,7 +18,7 @@ import { PaymentOutcomes } from "../PaymentOutcomes.ts"
 import { Payments } from "../Payments.ts"
 import { paymentRecover, recoveryKeyOf } from "../tasks/PaymentRecover.ts"
 import { CantMend } from "./Difference.ts"
-import { mayCancel, mayGiveBack, mayResolve, mayTell, uncancel } from "./Told.ts"
+import { mayCancel, mayGiveBack, mayResolve, mayTell, uncancel } from "./MayRepair.ts"
 import { mayFollow, mayHavePaid, mayPay } from "./ToldOfPayment.ts"
 
 const cantMend = (reason: string) => new CantMend({ reason })

@@ -91,8 +91,8 @@ const sumOf = (amounts: ReadonlyArray<{ readonly amountMinor: number }>): bigint
   amounts.reduce((sum, { amountMinor }) => sum + BigInt(amountMinor), 0n)
 
 /**
- * Compares. A payment that is charging or refunding is under way: its recovery asks the gateway itself. Money that the gateway holds and has given
- * back in full is settled, whoever did it.
+ * Compares. A payment that is charging is under way: its recovery asks the gateway itself. Of one that is refunding only the refund is. Money that the
+ * gateway holds and has given back in full is settled, whoever did it.
  */
 export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry | undefined): Broken | undefined => {
   const captures = entry?.charges.filter(({ status }) => status === "captured") ?? []
@@ -108,7 +108,7 @@ export const compare = (payment: RecordedPayment | undefined, entry: LedgerEntry
           found: `${format({ amountMinor: captured - refunded, currency: first?.currency ?? "" })} captured`
         }
   }
-  if (payment.status === "charging" || payment.status === "refunding") return undefined
+  if (payment.status === "charging" || (payment.status === "refunding" && first !== undefined)) return undefined
   const { amountMinor, currency } = payment
   const [ours, back] = [BigInt(payment.capturedMinor), BigInt(payment.refundedMinor)]
   const ofOurs = (amountMinor: bigint) => format({ amountMinor, currency })

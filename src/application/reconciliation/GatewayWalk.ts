@@ -14,7 +14,7 @@ import { type Found, isManual, NotReadable, pageRows, type Walk } from "./Differ
 import { type Broken, compare, gatewayRules, type RecordedPayment } from "./GatewayRules.ts"
 import { inOneTransaction, lockOrder, manual } from "./Repair.ts"
 import { inSnapshot } from "./SqlRule.ts"
-import { mayGiveBack, mayRefund } from "./Told.ts"
+import { mayGiveBack, mayRefund } from "./MayRepair.ts"
 
 const Recorded = Schema.Struct({
   id: Schema.String,

@@ -26,6 +26,7 @@ const sources = [
   "captured-order-cancelled",
   "refunded-order-paid",
   "event-missing",
+  "event-unarchived",
   "event-differs",
   "event-without-change",
   "billing-entry-missing",

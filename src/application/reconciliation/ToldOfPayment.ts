@@ -56,7 +56,7 @@ const witnessesRow = Rows.one(
 )
 
 /** Payment Required: the answer to a payment that was declined. */
-const declined = 402
+export const declined = 402
 
 const witnessesOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: PaymentId) {
   const { sql } = yield* Transaction

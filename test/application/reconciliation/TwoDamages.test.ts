@@ -7,9 +7,20 @@ import * as Path from "node:path"
 import { root } from "../../support/TestDatabase.ts"
 import * as Subscribed from "../../support/Subscribed.ts"
 import { cancel, pay, place, recover, refund } from "../World.ts"
-import { agreeing, brokenIn, chargeAtGateway, deliver, look, paid, repair, repairs, test } from "./Books.ts"
+import {
+  agreeing,
+  brokenIn,
+  chargeAtGateway,
+  deliver,
+  look,
+  paid,
+  refundAtGateway,
+  repair,
+  repairs,
+  test
+} from "./Books.ts"
 import { movedPaymentCases } from "./cases/MovedPaymentCases.ts"
-import { asked, undeliver } from "./cases/Steps.ts"
+import { asked, capture, undeliver } from "./cases/Steps.ts"
 import { toldCases } from "./cases/ToldCases.ts"
 import { wrongStatusCases } from "./cases/WrongStatusCases.ts"
 
@@ -54,6 +65,33 @@ for (const { broken, of, rule, why } of [...toldCases, ...movedPaymentCases, ...
     })
   )
 }
+
+test(
+  "an event is lost before it is published, and the gateway tells of the next one: the second repair tells both, in order",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    // The sale, and a refund on the gateway's pages.
+    const { paymentId } = yield* paid
+    yield* sql`DELETE FROM outbox_events WHERE event_type = 'OrderPaid'`
+    yield* refundAtGateway(paymentId, "re_1", 100)
+    // The order, and a capture of its payment.
+    const orderId = yield* place
+    yield* sql`DELETE FROM outbox_events WHERE aggregate_id = ${orderId}`
+    yield* asked(orderId, yield* capture(orderId, "manual"))
+    yield* deliver
+    const manual = (yield* repair).items.filter(({ repair }) => repair?.outcome === "manual")
+    assert.deepStrictEqual(manual.map(({ rule }) => rule).toSorted(), [
+      "gateway-capture-unrecorded",
+      "gateway-refund-unrecorded"
+    ])
+    for (const { repair } of manual)
+      assert.match(repair?.why ?? "", /its event of version . is missing: repair once more/)
+    yield* deliver
+    yield* repair
+    yield* deliver
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
 
 test(
   "the sale of a paid order is lost before it is published, and its row says cancelled: no repair gives its money back",

@@ -7,7 +7,7 @@ import { inventory } from "../../subscribers/Inventory.ts"
 import { envelopeOf } from "../Books.ts"
 import { CantMend, type Found } from "../Difference.ts"
 import { isGivenUp, isThrough, type SqlRule, within } from "../SqlRule.ts"
-import { mayMoveGoods } from "../Told.ts"
+import { mayMoveGoods } from "../MayRepair.ts"
 
 const books = "orders ↔ inventory"
 

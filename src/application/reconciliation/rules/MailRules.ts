@@ -10,7 +10,7 @@ import type { Books } from "../Books.ts"
 import { CantMend } from "../Difference.ts"
 import { moneyText } from "../MoneyText.ts"
 import { isGivenUp, isThrough, type SqlRule, within } from "../SqlRule.ts"
-import { mayMail } from "../Told.ts"
+import { mayMail } from "../MayRepair.ts"
 
 const books = "orders ↔ mail"
 

@@ -98,8 +98,8 @@ export const asked = (orderId: string, paymentId: string) =>
 const gatewayBehaves = (behaviour: object) =>
   Effect.flatMap(GatewayServer, ({ url }) => sendElsewhere(`${url}/behaviour`, { method: "PUT", body: behaviour }))
 
-/** An order that was paid without an answer, and cancelled then. The gateway has captured it all the same, or never heard of it. */
-export const cancelledInFlight = Effect.fnUntraced(function* (mode: "error-after" | "error") {
+/** An order that was paid without an answer. The gateway has captured it all the same, or never heard of it. */
+export const inFlight = Effect.fnUntraced(function* (mode: "error-after" | "error") {
   const sql = yield* SqlClient.SqlClient
   const orderId = yield* place
   yield* deliver
@@ -107,9 +107,12 @@ export const cancelledInFlight = Effect.fnUntraced(function* (mode: "error-after
   const { paymentId } = yield* pay(orderId, orderId)
   yield* gatewayBehaves({ mode: "normal" })
   yield* sql`UPDATE payments SET leased_until = clock_now() - interval '1 day' WHERE id = ${paymentId}::uuid`
-  yield* cancel(orderId)
   return { orderId, paymentId }
 })
+
+/** The same order, cancelled then. */
+export const cancelledInFlight = (mode: "error-after" | "error") =>
+  Effect.tap(inFlight(mode), ({ orderId }) => cancel(orderId))
 
 /** The gateway reports that the payment was declined, so long after the order's last change. */
 export const declineLate = (paymentId: PaymentId, afterSeconds: number) =>

@@ -217,5 +217,14 @@ export const toldCases: ReadonlyArray<Refusal> = [
     why: /the ledger has booked the event for another order/,
     broken: ({ cancelled, paid: { orderId } }, sql) =>
       sql`UPDATE billing_ledger SET order_id = ${cancelled}::uuid WHERE order_id = ${orderId}::uuid`
+  },
+  {
+    of: "the archive has lost a sale, and analytics its mark at it",
+    rule: "revenue-differs",
+    why: /it waits for event-unarchived/,
+    broken: ({ paid: { orderId } }, sql) =>
+      sql`
+        WITH lost AS (DELETE FROM event_log WHERE aggregate_id = ${orderId} AND event_type = 'OrderPaid' RETURNING event_id)
+        DELETE FROM processed_events AS mark USING lost WHERE mark.event_id = lost.event_id AND mark.consumer_name = 'analytics'`
   }
 ]

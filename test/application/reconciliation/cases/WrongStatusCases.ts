@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { cancel, pay, place, recover } from "../../World.ts"
 import { chargeAtGateway, deliver, refundAtGateway } from "../Books.ts"
 import type { Break, Refusal } from "./Case.ts"
-import { asked, cancelledInFlight, capture, declineLate } from "./Steps.ts"
+import { asked, cancelledInFlight, capture, declineLate, inFlight } from "./Steps.ts"
 
 export const wrongStatusCases: ReadonlyArray<Refusal> = [
   {
@@ -193,6 +193,40 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
         yield* asked(pending, yield* capture(pending, "manual"))
         yield* sql`UPDATE orders SET status = 'cancelled' WHERE id = ${pending}::uuid`
         yield* sql`UPDATE inventory_reservations SET status = 'released' WHERE order_id = ${pending}::uuid`
+      })
+  },
+  {
+    of: "a payment is in flight, its row says declined, and the version of its order leaves room for that",
+    rule: "gateway-capture-unrecorded",
+    why: /only its own row says that the payment was declined/,
+    broken: (_, sql) =>
+      Effect.gen(function* () {
+        const { orderId, paymentId } = yield* inFlight("error-after")
+        yield* sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${paymentId}::uuid`
+        yield* sql`UPDATE orders SET version = 2 WHERE id = ${orderId}::uuid`
+      })
+  },
+  ...[1, 2].map((version) => ({
+    of: `the gateway has never heard of a payment in flight, whose row says refunding, and its order's row paid with version ${version}`,
+    rule: version === 1 ? "status-unannounced" : "event-missing",
+    why: /it waits for gateway-capture-missing/,
+    broken: ((_, sql) =>
+      Effect.gen(function* () {
+        const { orderId, paymentId } = yield* inFlight("error")
+        yield* sql`
+          UPDATE payments SET status = 'refunding', captured_minor = amount_minor, captured_at = clock_now(), refund_begun_at = clock_now()
+          WHERE id = ${paymentId}::uuid`
+        yield* sql`UPDATE orders SET status = 'paid', version = ${version} WHERE id = ${orderId}::uuid`
+      })) satisfies Break
+  })),
+  {
+    of: "the gateway has captured a payment that waits for a person, and its order's row says cancelled, with a version more",
+    rule: "event-missing",
+    why: /a payment of the order has no outcome yet/,
+    broken: ({ pending }, sql) =>
+      Effect.gen(function* () {
+        yield* asked(pending, yield* capture(pending, "manual"))
+        yield* sql`UPDATE orders SET status = 'cancelled', version = 2 WHERE id = ${pending}::uuid`
       })
   },
   {
