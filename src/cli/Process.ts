@@ -102,6 +102,9 @@ const isOfLostConnection = (error: unknown) =>
   "_tag" in error.reason &&
   error.reason._tag === "ConnectionError"
 
+/** By its tag: `--help` loads no database. */
+const isOfStatement = (error: unknown) => error instanceof Error && "_tag" in error && error._tag === "SqlError"
+
 const report = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
   if (Cause.hasInterruptsOnly(cause)) return Effect.void
   const failure = Cause.findErrorOption(cause)
@@ -109,13 +112,19 @@ const report = (cause: Cause.Cause<unknown>): Effect.Effect<void> => {
   if (Option.isNone(failure) && isOfLostConnection(defect)) {
     return Console.error(`paid-once: the connection to Postgres was lost: ${innermost(defect)}`)
   }
+  if (Option.isNone(failure) && isOfStatement(defect)) {
+    return Console.error(
+      `paid-once: the database says: ${innermost(defect)}; paid-once doctor looks at what is wrong with it`
+    )
+  }
   if (Option.isSome(failure)) {
     const error = failure.value
     if (error instanceof ExitStatus) return Effect.void
     if (!(error instanceof Error)) return Console.error(`paid-once: ${String(error)}`)
-    // Of a statement Effect says that it failed, and the innermost cause says why. By its tag: `--help` loads no database.
-    const isOfDatabase = "_tag" in error && error._tag === "SqlError"
-    return Console.error(`paid-once: ${isOfDatabase ? `the database says: ${innermost(error)}` : error.message}`)
+    // Of a statement Effect says that it failed, and the innermost cause says why.
+    return Console.error(
+      `paid-once: ${isOfStatement(error) ? `the database says: ${innermost(error)}` : error.message}`
+    )
   }
   return Console.error(`paid-once: ${Cause.pretty(cause)}`)
 }

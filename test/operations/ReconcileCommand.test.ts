@@ -105,6 +105,16 @@ it.live(
         /Not compared: the gateway's ledger can't be read: it answered 503: gateway-charge-unknown, /
       )
       assert.match(away.stdout, /\n\nThe books that were compared agree\.\n$/)
+
+      const { name } = yield* TestDatabase
+      yield* TestDatabase.administer(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+      const unwritten = yield* run()
+      assert.strictEqual(unwritten.code, 1)
+      assert.match(
+        unwritten.stderr,
+        /paid-once: the database says: cannot execute .* in a read-only transaction; paid-once doctor/
+      )
+      assert.notInclude(unwritten.stderr, "    at ")
     }).pipe(Effect.scoped, Effect.provide(world)),
   90_000
 )

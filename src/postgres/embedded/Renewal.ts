@@ -24,8 +24,13 @@ export const startRenewed = Effect.fn("EmbeddedPostgres.startRenewed")(function*
 ) {
   const joined = yield* start(home, host, settings)
   const url = Roles.urlOf(yield* socketDirectory(home, host), settings.port, secret, Roles.databaseName)
-  // A statement with a password must not get into the log.
-  const guards = ["SET LOCAL log_min_error_statement = panic", `SET LOCAL lock_timeout = '${lockLimitSeconds}s'`]
+  // Somebody may have made the database read-only by default, and doctor, which says so, needs the server. A statement with a password must not get
+  // into the log.
+  const guards = [
+    "SET TRANSACTION READ WRITE",
+    "SET LOCAL log_min_error_statement = panic",
+    `SET LOCAL lock_timeout = '${lockLimitSeconds}s'`
+  ]
   yield* SqlClient.SqlClient.use((sql) =>
     sql.withTransaction(
       Effect.forEach([...guards, ...Roles.renewal(secret)], (statement) => sql.unsafe(statement), { discard: true })

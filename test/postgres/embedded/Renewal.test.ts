@@ -61,6 +61,17 @@ describe("a role that has locked itself out", () => {
     })
   )
 
+  it.live("starts, too, where the database was made read-only by default, and stays so: doctor tells of it", () =>
+    Effect.gen(function* () {
+      const dataDirectory = yield* EmbeddedDirectory.make
+      const { ownerUrl } = yield* acquire({ dataDirectory, settings })
+      yield* query(ownerUrl, "ALTER DATABASE paid_once SET default_transaction_read_only = on")
+      const { url } = yield* acquire({ dataDirectory, settings })
+      const [rows] = yield* query(url, state)
+      assert.strictEqual(rows?.[0]?.["readOnly"], "on")
+    })
+  )
+
   it.live("is let in again by the start that follows a crash", () =>
     Effect.gen(function* () {
       const { socketDirectory, url } = yield* acquireKept({ dataDirectory: yield* EmbeddedDirectory.make, settings })
