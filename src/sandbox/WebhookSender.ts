@@ -38,8 +38,8 @@ const giveUpMillis = 259_200_000
 /** Finds reports that another process left, and retries that are due. */
 const pollMillis = 2_000
 /**
- * A burst of reports shares connections. One that stays open for longer would be waited for: a service that stops gives a silent connection
- * two seconds (Draining.ts).
+ * A burst of reports shares connections. They are closed soon behind it: a service that stops waits two seconds for a silent connection
+ * (Draining.ts).
  */
 const idleMillis = 100
 

@@ -210,7 +210,7 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
     yield* mustRemember(all, last)
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
-  // The transaction that declines a payment answers its client. Where no key tells of that any more, the order's versions have to leave room for it.
+  // The transaction that declines a payment answers its client. Without a key that tells of it the order's versions have to leave room for a decline.
   const isDeclinedElsewhere =
     payment.isDeclineTold ||
     (payment.hasKey

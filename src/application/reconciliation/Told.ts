@@ -1,4 +1,4 @@
-/** What consumers were told of an order, whatever its row says now. A row that was damaged, or restored by hand, may contradict it. */
+/** The events that consumers had of an order. A row that was damaged, or restored by hand, may contradict them. */
 import { Effect, Schema } from "effect"
 import type { OrderId } from "../../domain/Ids.ts"
 import * as Rows from "../../platform/Rows.ts"
