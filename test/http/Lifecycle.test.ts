@@ -146,7 +146,8 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
         )
         const context = yield* Layer.build(health)
         const { url } = Context.get(context, HttpServer.BoundAddress)
-        const ready = Effect.map(send(`${url}/health/ready`), ({ headers, json, status }) => [
+        const kept = { headers: { connection: "keep-alive" } }
+        const ready = Effect.map(send(`${url}/health/ready`, kept), ({ headers, json, status }) => [
           status,
           Object.keys(json.parts).filter((name) => json.parts[name].status === "unready"),
           headers.get("connection")

@@ -4,6 +4,7 @@ import type { Mutant } from "./mutants.ts"
 const room = "src/application/reconciliation"
 const tests = "test/application/reconciliation"
 const differences = `${tests}/Differences.test.ts`
+const lostEvent = `${tests}/LostEvent.test.ts`
 const twoDamages = `${tests}/TwoDamages.test.ts`
 const lostCursor = `${tests}/LostCursor.test.ts`
 const lostMarks = `${tests}/LostMarks.test.ts`
@@ -690,6 +691,39 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     }
   },
   {
+    name: "cancels-beside-an-unanswered-request",
+    breaks:
+      "an order is told to be cancelled while a payment of it is in flight, because that payment's row is damaged, too",
+    file: `${room}/MayRepair.ts`,
+    find: "AND response_status IS NULL",
+    replace: "AND false",
+    seenBy: { file: twoDamages, test: "and the row of its order says cancelled, with a version more" }
+  },
+  {
+    name: "waits-for-what-nobody-can-tell",
+    breaks: "a payment stays without an outcome for ever, because the decline before it was never told",
+    file: `${room}/MayRepair.ts`,
+    find: ' && (status !== "pending" || rowVersion === 1)',
+    replace: "",
+    seenBy: { file: lostEvent, test: "an event that can't be told holds up no money" }
+  },
+  {
+    name: "holds-money-back-for-an-event",
+    breaks: "the money of a late capture stays, because an event of its order is lost",
+    file: `${room}/MayRepair.ts`,
+    find: 'if (all.status === "pending" && !payment.wasDeclined) yield* mustBeTold(all)',
+    replace: 'if (all.version < all.rowVersion) return yield* cantMend("its event is missing")',
+    seenBy: { file: lostEvent, test: "and the gateway has captured it after all" }
+  },
+  {
+    name: "waits-for-what-is-forgotten",
+    breaks: "a refund is never recorded, because the archive has forgotten the sale",
+    file: `${room}/MayRepair.ts`,
+    find: "isKept && version < rowVersion",
+    replace: "version < rowVersion",
+    seenBy: { file: lostEvent, test: "its cursors are lost, and a person has refunded it" }
+  },
+  {
     name: "tells-behind-a-hole",
     breaks: "a refund is told behind a sale that was lost, which nobody can tell any more",
     file: `${room}/MayRepair.ts`,
@@ -701,7 +735,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "captures-behind-a-hole",
     breaks: "a sale is told behind OrderPlaced, which was lost and can't be told any more",
     file: `${room}/MayRepair.ts`,
-    find: "  yield* mustBeTold(all)\n",
+    find: 'if (all.status === "pending" && !payment.wasDeclined) yield* mustBeTold(all)',
     replace: "",
     seenBy: { file: twoDamages, test: "the second repair tells both, in order" }
   },
@@ -890,7 +924,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     file: `${room}/${events}`,
     find: ' AND NOT ${sql.literal(isPassedOver("p.consumer_name", "without"))}',
     replace: "",
-    seenBy: { file: `${tests}/LostEvent.test.ts`, test: "the event of a declined payment is lost" }
+    seenBy: { file: lostEvent, test: "the event of a declined payment is lost" }
   },
   {
     name: "doubts-an-order-for-a-lost-copy",

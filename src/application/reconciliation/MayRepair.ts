@@ -37,9 +37,12 @@ const mustRemember = ({ known }: Told, version: number) =>
       )
     : Effect.void
 
-/** Fails where the last version of the order's row is told nowhere: what comes behind it would stand before a gap for ever. */
-const mustBeTold = ({ rowVersion, version }: Told) =>
-  version < rowVersion
+/**
+ * Fails where the event of the row's last version is lost, and a repair is going to tell it: what came behind it now would stand before a gap for ever.
+ * That of a pending order can't be told again, but for OrderPlaced. There is a gap in any case, and nothing waits for that.
+ */
+const mustBeTold = ({ isKept, rowVersion, status, version }: Told) =>
+  isKept && version < rowVersion && (status !== "pending" || rowVersion === 1)
     ? Effect.fail(cantMend(`its event of version ${rowVersion} is missing: repair once more when that is mended`))
     : Effect.void
 
@@ -140,6 +143,10 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT captured_minor = 0 AS "isOpen", refund_begun_at IS NOT NULL AS "isGoingBack" FROM payments
       WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL
         AND (captured_minor > refunded_minor OR status IN ('charging', 'manual') AND captured_minor = 0)
+      -- A request without an answer tells of a payment, too, whose row is lost, moved or damaged. Its id is younger than the order's.
+      UNION ALL SELECT true, false FROM idempotency_keys AS k
+      WHERE subject_id > ${orderId}::uuid AND lower(path) = ${`/orders/${orderId}/pay`} AND response_status IS NULL
+        AND NOT EXISTS (SELECT FROM payments AS p WHERE p.id = k.subject_id AND p.order_id = ${orderId}::uuid AND p.captured_minor > 0)
       ORDER BY 1, 2 LIMIT 1`)
   )
   if (kept?.isGoingBack === true) {
@@ -149,7 +156,7 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   }
   if (kept?.isOpen === true) {
     return yield* cantMend(
-      "a payment of the order has no outcome yet: if nobody has cancelled the order, set its status and version back with psql; else settle the payment, which gives money back that has come, and repair once more: docs/payments.md"
+      "a payment of the order has no outcome yet: if nobody has cancelled the order, set its status and version back with psql; else settle the payment, which gives money back that has come (one that is charging, and has no recovery any more, needs the status manual first, by psql), and repair once more: docs/payments.md"
     )
   }
   const { isAnsweredPaid, known, rowVersion } = yield* toldOf(orderId)
@@ -207,6 +214,7 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
   const isCancelledTold =
     all.types.includes("OrderCancelled") || (all.effects.includes("OrderCancelled") && all.known < last - 1)
   if (all.status === "cancelled" && !isCancelledTold) {
+    yield* mustBeTold(all)
     yield* mustRemember(all, last)
     return yield* cantMend("only its own row says that the order is cancelled: a row is what is wrong")
   }
@@ -221,7 +229,8 @@ const agreedOf = Effect.fnUntraced(function* (orderId: OrderId, paymentId: Payme
       "only its own row says that the payment was declined: set it back to manual with psql, and look with paid-once payments check: docs/payments.md"
     )
   }
-  yield* mustBeTold(all)
+  // Money that goes back has no event.
+  if (all.status === "pending" && !payment.wasDeclined) yield* mustBeTold(all)
   return { ...all, ...payment }
 })
 

@@ -1,6 +1,7 @@
 /** The events that consumers had of an order. A row that was damaged, or restored by hand, may contradict them. */
 import { Effect, Schema } from "effect"
 import type { OrderId } from "../../domain/Ids.ts"
+import { keptSince } from "../../platform/Retention.ts"
 import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 
@@ -23,6 +24,8 @@ const Told = Schema.Struct({
   known: Schema.Int,
   /** The declines that are not among these. Only a cancelled order has any. */
   lateDeclines: Schema.Int,
+  /** Whether the archive would have its last event. */
+  isKept: Schema.Boolean,
   /** The version of the order's row, and its status. */
   rowVersion: Schema.Int,
   status: Schema.String
@@ -68,7 +71,7 @@ export const toldOf = Effect.fnUntraced(function* (orderId: OrderId) {
              ((SELECT count(DISTINCT version) FROM written WHERE version > 1)
               + (SELECT count(*) FROM booked WHERE type NOT IN (SELECT type FROM written))
               + greatest(0, declines.told - (SELECT count(*) FROM written WHERE type = 'PaymentDeclined')))::int4 AS known,
-             declines.late::int4 AS "lateDeclines", o.version AS "rowVersion", o.status
+             declines.late::int4 AS "lateDeclines", o.updated_at > ${sql.literal(keptSince("event_log"))} AS "isKept", o.version AS "rowVersion", o.status
       FROM orders AS o LEFT JOIN told ON true
       CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT is_late) AS told, count(*) FILTER (WHERE is_late) AS late

@@ -1,7 +1,8 @@
 /** The row of a payment was moved to another order, or says of itself what no other book tells. */
 import { Effect } from "effect"
+import type { SqlClient } from "effect/sql"
 import type { Break, Refusal } from "./Case.ts"
-import { forget, moved } from "./Steps.ts"
+import { forget, inFlight, moved } from "./Steps.ts"
 
 export const movedPaymentCases: ReadonlyArray<Refusal> = [
   ...(["pending", "cancelled"] as const).flatMap((to) => [
@@ -71,6 +72,29 @@ export const movedPaymentCases: ReadonlyArray<Refusal> = [
       Effect.gen(function* () {
         yield* sql`UPDATE payments SET order_id = ${pending}::uuid WHERE id = ${paid.paymentId}::uuid`
         yield* sql`UPDATE orders SET status = 'paid', version = ${version}::int4 WHERE id = ${pending}::uuid`
+      })) satisfies Break
+  })),
+  ...(
+    [
+      ["is lost", (sql, id) => sql`DELETE FROM payments WHERE id = ${id}::uuid`],
+      [
+        "says declined",
+        (sql, id) => sql`UPDATE payments SET status = 'declined', decline_reason = 'no funds' WHERE id = ${id}::uuid`
+      ],
+      ["was moved", (sql, id, other) => sql`UPDATE payments SET order_id = ${other}::uuid WHERE id = ${id}::uuid`]
+    ] satisfies ReadonlyArray<
+      readonly [string, (sql: SqlClient.SqlClient, id: string, other: string) => Effect.Effect<unknown, unknown>]
+    >
+  ).map(([what, damage]) => ({
+    of: `a payment is in flight, its row ${what}, and the row of its order says cancelled, with a version more`,
+    rule: "event-missing",
+    why: /a payment of the order has no outcome yet|it waits for gateway-charge-unknown/,
+    broken: (({ pending }, sql) =>
+      Effect.gen(function* () {
+        const { orderId, paymentId } = yield* inFlight("error-after")
+        yield* damage(sql, paymentId, pending)
+        // It was placed a minute before.
+        yield* sql`UPDATE orders SET status = 'cancelled', version = 2, updated_at = updated_at - interval '1 minute' WHERE id = ${orderId}::uuid`
       })) satisfies Break
   }))
 ]
