@@ -130,6 +130,10 @@ export const mayMail = Effect.fnUntraced(function* (
   }
 })
 
+/** A payment whose recovery waits for the order's event, which waits for the payment. */
+const withoutRecovery =
+  "one that waits for a person, or that recovery-missing names, too, is settled by paid-once payments settle, with the status manual: docs/payments.md"
+
 const keptRows = Rows.all(Schema.Struct({ isOpen: Schema.Boolean, isGoingBack: Schema.Boolean }))
 
 /**
@@ -151,12 +155,12 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
   )
   if (kept?.isGoingBack === true) {
     return yield* cantMend(
-      "the money of a payment of the order is on its way back: repair once more when its refund has ended"
+      `the money of a payment of the order is on its way back: repair once more when its refund has ended; ${withoutRecovery}`
     )
   }
   if (kept?.isOpen === true) {
     return yield* cantMend(
-      "a payment of the order has no outcome yet: if nobody has cancelled the order, set its status and version back with psql; else settle the payment, which gives money back that has come (one that is charging, and has no recovery any more, needs the status manual first, by psql), and repair once more: docs/payments.md"
+      `a payment of the order has no outcome yet: if nobody has cancelled the order, set its status and version back with psql; else repair once more when the payment has ended; ${withoutRecovery}`
     )
   }
   const { isAnsweredPaid, known, rowVersion } = yield* toldOf(orderId)

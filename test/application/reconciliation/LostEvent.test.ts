@@ -127,27 +127,32 @@ test(
   })
 )
 
-test(
-  "OrderCancelled is lost, and so is the recovery of a payment in flight: with the payment at manual a person gets out",
-  Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const { paymentId } = yield* cancelledInFlight("error-after")
-    yield* sql`DELETE FROM outbox_events`
-    yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'payment.recover'`
-    const [recovery, event, ...more] = yield* refusals
-    assert.match(recovery ?? "", /^recovery-missing its event of version 2 is missing/)
-    assert.match(
-      event ?? "",
-      /^event-missing a payment of the order has no outcome yet: .*needs the status manual first/
-    )
-    assert.deepStrictEqual(more, [])
-    yield* sql`UPDATE payments SET status = 'manual' WHERE id = ${paymentId}::uuid`
-    yield* SettlePayment.use(({ settle }) => settle(paymentId, {}, { actor: "ada", reason: "a test" })).pipe(
-      Effect.provide(SettlePayment.layer)
-    )
-    yield* recover(paymentId)
-    yield* repair
-    yield* deliver
-    assert.deepStrictEqual(brokenIn(yield* look), {})
-  })
-)
+for (const status of ["charging", "refunding"] as const) {
+  test(
+    `OrderCancelled is lost, and so is the recovery of a payment that is ${status}: with the payment at manual a person gets out`,
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { paymentId } = yield* cancelledInFlight("error-after")
+      if (status === "refunding") yield* recover(paymentId)
+      yield* sql`DELETE FROM outbox_events`
+      yield* sql`DELETE FROM outbox_tasks WHERE task_type = 'payment.recover'`
+      const [recovery, event, ...more] = yield* refusals
+      assert.match(recovery ?? "", /^recovery-missing its event of version 2 is missing/)
+      assert.match(
+        event ?? "",
+        /^event-missing .* that recovery-missing names, too, is settled by paid-once payments settle/
+      )
+      assert.deepStrictEqual(more, [])
+      yield* sql`UPDATE payments SET status = 'manual' WHERE id = ${paymentId}::uuid`
+      if (status === "refunding") yield* refundAtGateway(paymentId, "re_1", 100)
+      const as = status === "refunding" ? { as: "refunded" as const } : {}
+      yield* SettlePayment.use(({ settle }) => settle(paymentId, as, { actor: "ada", reason: "a test" })).pipe(
+        Effect.provide(SettlePayment.layer)
+      )
+      if (status === "charging") yield* recover(paymentId)
+      yield* repair
+      yield* deliver
+      assert.deepStrictEqual(brokenIn(yield* look), {})
+    })
+  )
+}
