@@ -703,7 +703,7 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     name: "waits-for-what-nobody-can-tell",
     breaks: "a payment stays without an outcome for ever, because the decline before it was never told",
     file: `${room}/MayRepair.ts`,
-    find: ' && (status !== "pending" || rowVersion === 1)',
+    find: ' && !(status === "pending" && rowVersion > 1 && known >= rowVersion - 1)',
     replace: "",
     seenBy: { file: lostEvent, test: "an event that can't be told holds up no money" }
   },

@@ -39,10 +39,10 @@ const mustRemember = ({ known }: Told, version: number) =>
 
 /**
  * Fails where the event of the row's last version is lost, and a repair is going to tell it: what came behind it now would stand before a gap for ever.
- * That of a pending order can't be told again, but for OrderPlaced. There is a gap in any case, and nothing waits for that.
+ * The event of a declined payment can't be told again. There is a gap in any case, and nothing waits for that.
  */
-const mustBeTold = ({ isKept, rowVersion, status, version }: Told) =>
-  isKept && version < rowVersion && (status !== "pending" || rowVersion === 1)
+const mustBeTold = ({ isKept, known, rowVersion, status, version }: Told) =>
+  isKept && version < rowVersion && !(status === "pending" && rowVersion > 1 && known >= rowVersion - 1)
     ? Effect.fail(cantMend(`its event of version ${rowVersion} is missing: repair once more when that is mended`))
     : Effect.void
 
@@ -132,7 +132,7 @@ export const mayMail = Effect.fnUntraced(function* (
 
 /** A payment whose recovery waits for the order's event, which waits for the payment. */
 const withoutRecovery =
-  "one that waits for a person, or that recovery-missing names, too, is settled by paid-once payments settle, with the status manual: docs/payments.md"
+  "one that waits for a person is settled by paid-once payments settle; so is one that recovery-missing names, too, once psql has set its status to manual; one whose row is lost comes from a backup: docs/payments.md"
 
 const keptRows = Rows.all(Schema.Struct({ isOpen: Schema.Boolean, isGoingBack: Schema.Boolean }))
 
@@ -147,10 +147,13 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
       SELECT captured_minor = 0 AS "isOpen", refund_begun_at IS NOT NULL AS "isGoingBack" FROM payments
       WHERE order_id = ${orderId}::uuid AND decline_reason IS NULL
         AND (captured_minor > refunded_minor OR status IN ('charging', 'manual') AND captured_minor = 0)
-      -- A request without an answer tells of a payment, too, whose row is lost, moved or damaged. Its id is younger than the order's.
+      -- A request without an answer tells of a payment, too, whose row is lost, moved or damaged. Its id is younger than the order's. Its answer may be
+      -- lost, so PaymentDeclined counts as well.
       UNION ALL SELECT true, false FROM idempotency_keys AS k
       WHERE subject_id > ${orderId}::uuid AND lower(path) = ${`/orders/${orderId}/pay`} AND response_status IS NULL
         AND NOT EXISTS (SELECT FROM payments AS p WHERE p.id = k.subject_id AND p.order_id = ${orderId}::uuid AND p.captured_minor > 0)
+        AND NOT EXISTS (SELECT FROM outbox_status AS e WHERE e.aggregate_type = 'Order' AND e.aggregate_id = ${orderId}::text
+                        AND e.event_type = 'PaymentDeclined' AND e.data ->> 'paymentId' = k.subject_id::text)
       ORDER BY 1, 2 LIMIT 1`)
   )
   if (kept?.isGoingBack === true) {

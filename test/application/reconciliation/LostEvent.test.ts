@@ -7,7 +7,7 @@ import { HoldRetries } from "../../../src/inbox/holds/HoldRetries.ts"
 import { bind } from "../../../src/inbox/Subscriber.ts"
 import { InboxDeadLetters } from "../../../src/operations/InboxDeadLetters.ts"
 import { Wakeups } from "../../../src/platform/Wakeups.ts"
-import { pay, place, recover } from "../World.ts"
+import { cancel, pay, place, recover } from "../World.ts"
 import { brokenIn, deliver, look, paid, refundAtGateway, repair, subscribers, test } from "./Books.ts"
 import { asked, cancelledInFlight, capture } from "./cases/Steps.ts"
 
@@ -127,6 +127,22 @@ test(
   })
 )
 
+test(
+  "OrderCancelled is lost, and the request of the payment that was declined before has lost its answer",
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const orderId = yield* place
+    yield* pay(orderId, "declined", "pm_declined")
+    yield* deliver
+    yield* cancel(orderId)
+    yield* sql`DELETE FROM outbox_events`
+    yield* sql`UPDATE idempotency_keys SET response_status = NULL, response_body = NULL`
+    yield* repair
+    yield* deliver
+    assert.deepStrictEqual(brokenIn(yield* look), {})
+  })
+)
+
 for (const status of ["charging", "refunding"] as const) {
   test(
     `OrderCancelled is lost, and so is the recovery of a payment that is ${status}: with the payment at manual a person gets out`,
@@ -140,7 +156,7 @@ for (const status of ["charging", "refunding"] as const) {
       assert.match(recovery ?? "", /^recovery-missing its event of version 2 is missing/)
       assert.match(
         event ?? "",
-        /^event-missing .* that recovery-missing names, too, is settled by paid-once payments settle/
+        /^event-missing .* that recovery-missing names, too, once psql has set its status to manual/
       )
       assert.deepStrictEqual(more, [])
       yield* sql`UPDATE payments SET status = 'manual' WHERE id = ${paymentId}::uuid`

@@ -230,6 +230,17 @@ export const wrongStatusCases: ReadonlyArray<Refusal> = [
       })
   },
   {
+    of: "the recovery of a payment in flight is lost, and the row of its pending order has a version too many",
+    rule: "recovery-missing",
+    why: /its event of version 2 is missing/,
+    broken: (_, sql) =>
+      Effect.gen(function* () {
+        const { orderId, paymentId } = yield* inFlight("error-after")
+        yield* sql`DELETE FROM outbox_tasks WHERE idempotency_key = ${paymentId}`
+        yield* sql`UPDATE orders SET version = 2 WHERE id = ${orderId}::uuid`
+      })
+  },
+  {
     of: "the row of a cancelled order has a version too few, and the archive has lost OrderCancelled",
     rule: "status-unannounced",
     why: /consumers have had more of it than its row says: set its version to 2/,
