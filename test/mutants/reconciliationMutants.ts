@@ -700,6 +700,23 @@ export const reconciliationMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: twoDamages, test: "and the row of its order says cancelled, with a version more" }
   },
   {
+    name: "forgets-a-told-decline",
+    breaks:
+      "a cancellation is never told, because the request of the payment that was declined before has lost its answer",
+    file: `${room}/MayRepair.ts`,
+    find: "AND e.event_type = 'PaymentDeclined'",
+    replace: "AND false",
+    seenBy: { file: lostEvent, test: "and the request of the payment that was declined before" }
+  },
+  {
+    name: "believes-a-version-of-a-pending-order",
+    breaks: "a sale is told behind a version that no event ever had",
+    file: `${room}/MayRepair.ts`,
+    find: " && known >= rowVersion - 1)",
+    replace: ")",
+    seenBy: { file: twoDamages, test: "the row of its pending order has a version too many" }
+  },
+  {
     name: "waits-for-what-nobody-can-tell",
     breaks: "a payment stays without an outcome for ever, because the decline before it was never told",
     file: `${room}/MayRepair.ts`,

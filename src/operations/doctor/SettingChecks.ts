@@ -102,10 +102,9 @@ export const settings: Check<PgClient.PgClient | SqlClient.SqlClient> = {
       ...(yield* harmful).map(({ database, name, role, value }) => ({
         problem: `${name} is ${value} for ${[...(role === null ? [] : [`the role ${role}`]), ...(database === null ? [] : [`the database ${database}`])].join(" in ")}: ${harm(name)}`,
         ...reset,
+        // psql's own session has the setting, too.
         command: psql(
-          role === null
-            ? `ALTER DATABASE ${database} RESET ${name}`
-            : `ALTER ROLE ${role} ${database === null ? "" : `IN DATABASE ${database} `}RESET ${name}`
+          `BEGIN READ WRITE; ALTER ${role === null ? `DATABASE ${database}` : `ROLE ${role}${database === null ? "" : ` IN DATABASE ${database}`}`} RESET ${name}; COMMIT`
         )
       }))
     ])

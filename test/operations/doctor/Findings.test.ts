@@ -549,12 +549,20 @@ const cases: ReadonlyArray<Case> = [
     command: /-c "ALTER DATABASE test_\w+ RESET session_replication_role"$/
   },
   {
+    title: "settings: the database is read-only by default",
+    fault: [
+      "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$"
+    ],
+    problem: /^default_transaction_read_only is on for the database test_\w+: the service can write nothing/,
+    command: /-c "BEGIN READ WRITE; ALTER DATABASE test_\w+ RESET default_transaction_read_only; COMMIT"$/
+  },
+  {
     title: "settings: a short statement_timeout is set for a database",
     fault: [
       "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = ''15ms''', current_database()); END $$"
     ],
     problem: /^statement_timeout is 15ms for the database test_\w+: longer statements of the service fail/,
-    command: /-c "ALTER DATABASE test_\w+ RESET statement_timeout"$/
+    command: /-c "BEGIN READ WRITE; ALTER DATABASE test_\w+ RESET statement_timeout; COMMIT"$/
   },
   {
     title: "settings: backslashes in texts mean something else",
@@ -562,7 +570,7 @@ const cases: ReadonlyArray<Case> = [
       "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET standard_conforming_strings = off', current_database()); END $$"
     ],
     problem: /^standard_conforming_strings is off for the database test_\w+: the service's statements mean/,
-    command: /-c "ALTER DATABASE test_\w+ RESET standard_conforming_strings"$/
+    command: /-c "BEGIN READ WRITE; ALTER DATABASE test_\w+ RESET standard_conforming_strings; COMMIT"$/
   },
   {
     title: "missing-tables: a table has another name",
