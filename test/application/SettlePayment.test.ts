@@ -6,7 +6,7 @@ import type { Outcome } from "../../src/application/GatewayFindings.ts"
 import { SettlePayment } from "../../src/application/SettlePayment.ts"
 import { type OrderId, PaymentId } from "../../src/domain/Ids.ts"
 import { type ScriptedGateway, silence } from "../support/ScriptedGateway.ts"
-import { books, dispute, receive, whole } from "./GatewayReports.ts"
+import { books, dispute, receive, refundThere, whole } from "./GatewayReports.ts"
 import { cancel, eventsOf, pay, place, recover, refund, stateOf, tagOf, tasksOf, test } from "./World.ts"
 
 const operator = { actor: "ann", reason: "seen in the dashboard" }
@@ -74,6 +74,20 @@ const addsUp = (gateway: ScriptedGateway, orderId: OrderId, calls: number) =>
     assert.strictEqual(kept, paid, `order ${orderId}`)
     assert.strictEqual(gateway.callsOf("charge").length + gateway.callsOf("refund").length, calls)
   })
+
+test("of a payment that was charged twice one charge goes back in two parts, and the order stays paid", () =>
+  Effect.gen(function* () {
+    const orderId = yield* place
+    const { paymentId } = yield* pay(orderId, "k")
+    for (const amountMinor of [60, 40]) {
+      yield* refundThere(paymentId, { amountMinor, currency: "EUR" })
+      assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "manual"])
+    }
+    yield* settle(paymentId, "captured")
+    assert.deepStrictEqual(yield* stateOf(orderId), ["paid", "captured"])
+    assert.deepStrictEqual(yield* eventsOf(orderId), ["OrderPlaced", "OrderPaid"])
+    assert.deepStrictEqual(yield* books, { kept: 100, paid: 100 })
+  }))
 
 test("a capture that the gateway knows pays the order, once, however many operators settle it at once", (gateway) =>
   Effect.gen(function* () {

@@ -54,7 +54,8 @@ export const gatewayRules: ReadonlyArray<RuleText> = [
     books,
     means: "a customer was charged twice for one payment",
     repair: undefined,
-    byHand: "refund the second charge on the gateway's pages; both have the payment's id as their key: docs/payments.md"
+    byHand:
+      "refund the second charge on the gateway's pages, in two parts: both have the payment's id as their key, so one refund of the whole amount would be taken for the order's; the payment becomes manual, and paid-once payments settle --as captured ends that: docs/payments.md"
   },
   {
     name: "gateway-refund-unrecorded",
