@@ -146,8 +146,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
         )
         const context = yield* Layer.build(health)
         const { url } = Context.get(context, HttpServer.BoundAddress)
-        const kept = { headers: { connection: "keep-alive" } }
-        const ready = Effect.map(send(`${url}/health/ready`, kept), ({ headers, json, status }) => [
+        const ready = Effect.map(send(`${url}/health/ready`), ({ headers, json, status }) => [
           status,
           Object.keys(json.parts).filter((name) => json.parts[name].status === "unready"),
           headers.get("connection")

@@ -216,12 +216,7 @@ export const sendElsewhere = (url: string, init: Sent = {}): Effect.Effect<Answe
     const { body, headers } = init
     const response = await fetch(url, {
       method: methodOf(init),
-      headers: {
-        // A stop waits for a kept connection that is silent (Draining.ts), and each test stops its service.
-        connection: "close",
-        ...(body === undefined ? {} : { "content-type": "application/json" }),
-        ...headers
-      },
+      headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
       ...(body === undefined
         ? {}
         : { body: typeof body === "string" || body instanceof Uint8Array ? (body as string) : JSON.stringify(body) })

@@ -84,7 +84,7 @@ const failing = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
       found
         .filter(({ seconds }) => seconds > oldSeconds)
         .map(({ error, failing, seconds, type }) => ({
-          problem: `${countOf(failing, "task")} ${type} fail and are tried again, the oldest for ${lasting(seconds)}: ${error}`,
+          problem: `${countOf(failing, "task")} of ${type} waiting for another try, the oldest has failed for ${lasting(seconds)}: ${error}`,
           fix: "Read the error of each, and mend its cause; what is not tried any more becomes a dead letter",
           command: `npm run paid-once -- tasks list --type ${type} --status retrying`
         }))

@@ -468,7 +468,7 @@ const cases: ReadonlyArray<Case> = [
     title: "tasks-succeed: what a task needs has been away for some time",
     given: [failedAt("clock_now() - interval '4 minutes'")],
     fault: [failedAt("clock_now() - interval '10 minutes'")],
-    problem: /^2 tasks email fail and are tried again, the oldest for 10 min: no$/,
+    problem: /^2 tasks of email waiting for another try, the oldest has failed for 10 min: no$/,
     command: /tasks list --type email --status retrying$/
   },
   {
