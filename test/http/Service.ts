@@ -1,6 +1,6 @@
 /** The whole service as one process runs it, on a database of its own and a free port, with the sandbox gateway beside it. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import * as Undici from "@effect/platform-node/Undici"
+import { Agent, fetch } from "@effect/platform-node/Undici"
 import { Effect, Layer, Redacted, SubscriptionRef } from "effect"
 import { OpenApi } from "effect/http-api"
 import { CancelOrder } from "../../src/application/CancelOrder.ts"
@@ -213,13 +213,13 @@ const methodOf = ({ body, method }: Sent) => method ?? (body === undefined ? "GE
 
 /** A stop waits for a kept connection that is silent (Draining.ts), and each test stops its service: this client keeps none for longer. */
 const idleMillis = 10
-const agent = new Undici.Agent({ keepAliveTimeout: idleMillis, keepAliveMaxTimeout: idleMillis })
+const agent = new Agent({ keepAliveTimeout: idleMillis, keepAliveMaxTimeout: idleMillis })
 
 /** One request to `url`, to a server that the OpenAPI document does not describe. A body that is no text or bytes is sent as JSON. */
 export const sendElsewhere = (url: string, init: Sent = {}): Effect.Effect<Answer> =>
   Effect.promise(async () => {
     const { body, headers } = init
-    const response = await Undici.fetch(url, {
+    const response = await fetch(url, {
       dispatcher: agent,
       method: methodOf(init),
       headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...headers },
