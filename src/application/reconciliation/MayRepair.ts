@@ -136,11 +136,8 @@ const withoutRecovery =
 
 const keptRows = Rows.all(Schema.Struct({ isOpen: Schema.Boolean, isGoingBack: Schema.Boolean }))
 
-/**
- * Fails at cancelling an order that was paid, or may be, whatever its row says: a payment of it has its money or no outcome, or its client was told
- * so. Fails too if all its versions are known to be others.
- */
-export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
+/** A payment for whose sake the order can't be cancelled, if there is one: it has money, or no outcome. */
+const keptOf = Effect.fnUntraced(function* (orderId: OrderId) {
   const { sql } = yield* Transaction
   const [kept] = yield* Effect.orDie(
     keptRows(sql`
@@ -156,6 +153,15 @@ export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
                         AND e.event_type = 'PaymentDeclined' AND e.data ->> 'paymentId' = k.subject_id::text)
       ORDER BY 1, 2 LIMIT 1`)
   )
+  return kept
+})
+
+/**
+ * Fails at cancelling an order that was paid, or may be, whatever its row says: a payment of it has its money or no outcome, or its client was told
+ * so. Fails too if all its versions are known to be others.
+ */
+export const mayCancel = Effect.fnUntraced(function* (orderId: OrderId) {
+  const kept = yield* keptOf(orderId)
   if (kept?.isGoingBack === true) {
     return yield* cantMend(
       `the money of a payment of the order is on its way back: repair once more when its refund has ended; ${withoutRecovery}`

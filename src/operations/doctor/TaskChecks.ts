@@ -67,7 +67,7 @@ const failingTypes = Rows.all(
 )
 
 /** A task that has failed and is tried again is no news. For how long it has failed tells how long its dependency has been away. */
-const failing = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
+const failingForLong = (types: ReadonlyArray<string>): Check<SqlClient.SqlClient> => ({
   group,
   name: "tasks-succeed",
   run: Effect.gen(function* () {
@@ -181,7 +181,7 @@ export const checks = (options: {
   readonly withSideEffects: ReadonlyArray<string>
 }): ReadonlyArray<Check<SqlClient.SqlClient>> => [
   dueOnes(options.types),
-  failing(options.types),
+  failingForLong(options.types),
   backoff(options.types),
   keys(options.withSideEffects)
 ]

@@ -88,7 +88,7 @@ export const movedPaymentCases: ReadonlyArray<Refusal> = [
   ).map(([what, damage]) => ({
     of: `a payment is in flight, its row ${what}, and the row of its order says cancelled, with a version more`,
     rule: "event-missing",
-    why: /a payment of the order has no outcome yet|it waits for gateway-charge-unknown/,
+    why: /a payment of the order has no outcome yet/,
     broken: (({ pending }, sql) =>
       Effect.gen(function* () {
         const { orderId, paymentId } = yield* inFlight("error-after")
