@@ -8,7 +8,7 @@ import * as Child from "./Child.ts"
 import type { Contender } from "./Contenders.ts"
 import { type Shape, variablesOf } from "./OpenLoop.ts"
 import type { Arrived } from "./Reader.ts"
-import type { Topics } from "./Topics.ts"
+import { type Topics, usedRecords } from "./Topics.ts"
 
 /** What every run needs. */
 export interface Setting {
@@ -36,11 +36,12 @@ export const reader = Effect.fnUntraced(function* (setting: Setting, topic: stri
   return child
 })
 
-/** The reader once it is warm. It has joined its group, and knows both topics. */
+/** The reader of a used topic, once it is warm. It has joined its group, and knows both topics. */
 export const warmReader = Effect.fnUntraced(function* (setting: Setting, topic: string) {
+  yield* setting.topics.use(topic)
   const child = yield* reader(setting, topic)
   yield* patiently(
-    Effect.map(child.call<number>("records"), (records) => records >= setting.warmUpRecords),
+    Effect.map(child.call<number>("records"), (records) => records >= setting.warmUpRecords + usedRecords),
     50
   )
   yield* child.call("forget")
