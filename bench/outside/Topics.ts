@@ -8,10 +8,10 @@ import { toRecord } from "../../src/brokers/Envelope.ts"
 /** Ten seconds at least: a new topic has its leaders within one, as a rule. */
 const leaderTries = 100
 
-/** Kafka writes an index entry with the first batch after 4 kB of a partition. */
+/** Kafka writes an index entry with the first batch after 4 kB of a partition: the second send, if a send has eight records of some 700 bytes. */
 const usedSends = 3
 const usedRecordsOfSend = 8
-/** Records that {@link Topics} writes to a topic to make it one that was used before. */
+/** Records that `use` writes to a topic, to make it one that was used before. */
 export const usedRecords = partitions * usedSends * usedRecordsOfSend
 
 const untilLed = <A>(request: Effect.Effect<A, unknown>): Effect.Effect<A> =>
