@@ -34,8 +34,8 @@ const widths = [1, 2, 4, 8, 16, 32, 64]
 const repetitions = 50
 
 /**
- * How often each connection runs the statements of a small turn. That takes a fifth of a second. The p99 of the first five seconds at 500 events a second
- * falls from 18 ms to 15. With a dozen turns it is 17 ms, and with sixty hardly less than with thirty (docs/performance.md).
+ * How often each connection runs the statements of a small turn. That takes a fifth of a second. docs/performance.md has the p99 of the first events with it
+ * and without. With a dozen turns it was two milliseconds more than with thirty, and with sixty no less.
  */
 const turns = 30
 
