@@ -5,6 +5,7 @@
  * The rest stays correct: without that guard, slower, or unmeasured. test/outbox/Plain.test.ts runs the dispatcher without decorators.
  */
 import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { BrokerReachability } from "./guards/BrokerReachability.ts"
 import { OutOfOrderVersions } from "./guards/OutOfOrderVersions.ts"
 import { PartitionPauses } from "./guards/PartitionPauses.ts"
@@ -20,14 +21,14 @@ import { LaneOwnership } from "./outbox/LaneOwnership.ts"
 import { LaneWorkers } from "./outbox/LaneWorkers.ts"
 import { PollRequests } from "./outbox/PollRequests.ts"
 import { Publisher } from "./outbox/Publisher.ts"
-import { Queue } from "./outbox/Queue.ts"
+import { Queue, TurnConnection } from "./outbox/Queue.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
 import * as WarmUp from "./postgres/fast/WarmUp.ts"
 
-/** Connections that a dispatcher can use at once: for a fetch, a mark, a poll and samples, and six for the holds of its senders. */
-const dispatcherConnections = 10
+/** Connections that a dispatcher can use at once beside its turns: for a late mark, a poll and samples, and six for the holds of its senders. */
+const dispatcherConnections = 9
 
 /**
  * How Postgres plans on these connections. Each query is a probe of an index. But by its statistics the queue is a small table, which the planner
@@ -50,7 +51,14 @@ export const dispatcherDatabase = Layer.unwrap(
   Effect.gen(function* () {
     const { sessionTimeoutMillis } = yield* ControlSettings
     const bounds = yield* ReservedPool.lockBounds(sessionTimeoutMillis)
-    return ReservedPool.layer("dispatcher", dispatcherConnections, { ...dispatcherPlans, ...bounds })
+    const parameters = { ...dispatcherPlans, ...bounds }
+    return Layer.merge(
+      ReservedPool.layer("dispatcher", dispatcherConnections, parameters),
+      // Without these lines fetch and mark have a connection and a packet each.
+      Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
+        Layer.provide(ReservedPool.layer("turns", 1, parameters, { isPipelined: true }))
+      )
+    )
   })
 )
 

@@ -157,13 +157,13 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
             return yield* queue.fetch(parts)
           }),
           mark: Effect.fnUntraced(function* (runs) {
+            // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch, which does not wait for the mark.
+            const batches = new Map(
+              runs.map(({ lane, receipt, topic }) => [`${topic}/${receipt.partition}`, fetchedMillis.get(lane)])
+            )
             yield* queue.mark(runs)
             const now = yield* Monotonic.millis
-            // One lane stands for its batch: all of a batch were fetched together.
-            const batches = new Map(runs.map((run) => [`${run.topic}/${run.receipt.partition}`, run.lane]))
-            for (const lane of batches.values()) {
-              yield* Metric.update(batchSeconds, (now - (fetchedMillis.get(lane) ?? now)) / 1_000)
-            }
+            for (const began of batches.values()) yield* Metric.update(batchSeconds, (now - (began ?? now)) / 1_000)
           })
         })
       )

@@ -7,12 +7,12 @@
  *
  * 1. A batch is a version-prefix of each aggregate's unpublished events. The fetch ensures it.
  * 2. An event is marked only after its acknowledgement.
- * 3. A lane and topic have one batch in flight. A lane is in flight from its fetch to its mark, once at a time (checked below within a process).
+ * 3. A lane and topic have one batch in flight. A lane is fetched again when its batches have ended (checked below within a process).
  * 4. The broker appends one aggregate's part of a batch as a whole: a lane lies in one partition, and a send is one record batch.
  *
  * So a dispatcher that has lost its lane without knowing can only repeat events. Take any event of its batch. Each earlier event of the aggregate is
- * either marked or in the same batch (1). A marked event is at the broker (2). Events of the same batch arrive in order, as a whole (4) or one piece
- * after the other (3). Consumers see duplicates, but never a newer event before the first delivery of an older one.
+ * either acknowledged or in the same batch (1). An acknowledged event is at the broker. Events of the same batch arrive in order, as a whole (4) or
+ * one piece after the other (3). Only acknowledged events are marked (2). Consumers see duplicates, but never a newer event before the first delivery of an older one.
  *
  * An outage is not a poison message. `BrokerUnavailable` and `TopicUnavailable` say nothing about the data: the events stay in the queue, and no
  * attempt is counted. An attempt counts only if the broker refuses an event that was sent alone. Then holds/Holds.ts decides about the event.
@@ -63,14 +63,18 @@ export interface Sent {
   readonly returned: ReadonlySet<Lane>
 }
 
+const none: ReadonlySet<bigint> = new Set()
+
 /** See {@link Dispatcher}. */
 export interface DispatcherService {
   /**
    * Fetches the parts and packs their events into batches: the lanes of one topic and partition together, as many as fit. Parks events of held
-   * aggregates. `cut` are the lanes that have more events.
+   * aggregates. `cut` are the lanes that have more events. Events with a `seq` in
+   * `without` are left out: their mark is on its way.
    */
   readonly fetch: (
-    parts: ReadonlyArray<LanePart>
+    parts: ReadonlyArray<LanePart>,
+    without?: ReadonlySet<bigint>
   ) => Effect.Effect<{ readonly batches: ReadonlyArray<Parcel>; readonly cut: ReadonlySet<Lane> }>
   /** Divides a batch by partition. Asks the broker for the partitions of a topic that nothing was sent to; without an answer there are no batches. */
   readonly place: (parcel: Parcel) => Effect.Effect<ReadonlyArray<Batch>>
@@ -108,8 +112,14 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
       const batchesOf = (events: ReadonlyArray<QueuedEvent>) =>
         toBatches(events, { ...settings, partitionsOf: publisher.partitionsOf })
 
-      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>) {
-        const fetched = yield* queue.fetch(parts)
+      const fetchUnsent = (parts: ReadonlyArray<LanePart>, without: ReadonlySet<bigint>) =>
+        Effect.map(
+          queue.fetch(parts),
+          Array.map((part) => ({ ...part, events: part.events.filter(({ seq }) => !without.has(seq)) }))
+        )
+
+      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without: ReadonlySet<bigint> = none) {
+        const fetched = yield* fetchUnsent(parts, without)
         const found = fetched.flatMap(({ events }) => events)
         const cut = new Set(fetched.filter(({ isCut }) => isCut).map(({ lane }) => lane))
         if (found.length === 0) return { batches: [], cut }
@@ -125,7 +135,8 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           if (parked === 0 && others.length === 0) cut.delete(lane)
           const part = parts.find((one) => one.lane === lane)!
           // A held aggregate may have many batches in the queue. The lane's other events don't wait until all of them are parked.
-          const [again] = ofHeld.length > 0 && isCut ? yield* queue.fetch([{ ...part, withoutAggregates: ofHeld }]) : []
+          const [again] =
+            ofHeld.length > 0 && isCut ? yield* fetchUnsent([{ ...part, withoutAggregates: ofHeld }], without) : []
           free.push(...(again?.events.filter((event) => event.held !== true) ?? others))
         }
         return { batches: batchesOf(free), cut }

@@ -1,13 +1,19 @@
-/** Which lanes are ready and which are in flight. A lane is in flight from its fetch until all its batches have ended, once at a time (rule 3). */
+/**
+ * Which lanes are ready and which are in flight. A lane is in flight from its fetch until its batches have ended and are marked.
+ *
+ * Its next fetch waits for the end of its batches (rule 3), and not for their mark: the turn that marks them fetches the lane anew.
+ */
 import { Clock, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import type { Lane } from "./Lane.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
-/** A lane in flight. */
+/** The state of a lane in flight. */
 export interface Flight {
-  /** The state of a lane in flight. */
+  /** Its fetch and its sends that have not ended. */
   open: number
+  /** Its acknowledgements that are not marked. */
+  unmarked: number
   /** Its size in batches (LaneParts.ts). */
   load: number
   /** The fetch left events behind. */
@@ -28,20 +34,25 @@ export const deepLimit = 4
 
 /** See {@link make}. */
 export interface Flights {
-  /** Says that the lane may have something to send. If the lane is in flight, it becomes ready when it is free. */
+  /** Says that the lane may have something to send. If it can't be fetched now, it becomes ready when it can. */
   readonly wake: (lane: Lane) => void
-  /** Waits until a lane is ready. */
+  /** Open when a lane has become ready. */
   readonly isReady: Latch.Latch
+  readonly areReady: () => boolean
   /**
-   * Takes the lanes that are ready, not in flight, and owned by this process, in the order in which they became ready. Of the `deep` lanes, which
-   * have a backlog, it takes {@link deepLimit} at most; the others stay ready.
+   * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the `deep`
+   * lanes, which have a backlog, it takes {@link deepLimit} at most; the others stay ready.
    */
   readonly board: (deep: ReadonlySet<Lane>) => ReadonlyArray<Lane>
   readonly of: (lane: Lane) => Flight
-  /** Adds one item that each of the lanes waits for. */
+  /** Adds one item that each lane's next fetch waits for. */
   readonly open: (lanes: Iterable<Lane>) => void
-  /** Removes one item that the lanes wait for. After its last one a lane is free. */
+  /** Removes one item that each lane's next fetch waits for. */
   readonly close: (lanes: Iterable<Lane>) => Effect.Effect<void>
+  /** Keeps the lanes in flight until the mark of one acknowledgement more. */
+  readonly owe: (lanes: Iterable<Lane>) => void
+  /** An acknowledgement of each lane is marked, or its mark has failed. */
+  readonly settle: (lanes: Iterable<Lane>) => Effect.Effect<void>
   /** The size of all lanes in flight. */
   readonly load: () => number
   /** Whether the next send may have events of the lane. */
@@ -67,37 +78,48 @@ export const make = Effect.fnUntraced(function* (options: {
   const flights = new Map<Lane, Flight>()
   let isStopping = false
 
+  const makeReady = (lane: Lane) => {
+    if (options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) return
+    ready.add(lane)
+    isReady.openUnsafe()
+  }
   const wake = (lane: Lane) => {
     const flight = flights.get(lane)
     if (flight !== undefined) flight.isWoken = true
-    else if (!options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) {
-      ready.add(lane)
-      isReady.openUnsafe()
-    }
+    if (flight === undefined || flight.open === 0) makeReady(lane)
   }
+  const hasMore = ({ isCut, isStuck, isWoken }: Flight) => isWoken || (isCut && !isStuck)
   const land = (lane: Lane, flight: Flight) => {
     flights.delete(lane)
     options.leave(lane)
     if (!flight.isFailed) options.stopped.forget(lane)
-    if (flight.isWoken || (flight.isCut && !flight.isStuck)) wake(lane)
+    if (hasMore(flight)) wake(lane)
     if (flights.size === 0) haveLanded.openUnsafe()
+  }
+  /** Begins the lane's flight. If the lane waits only for its mark, the same flight goes on, and the lane is not given up in between. */
+  const begin = (lane: Lane): boolean => {
+    const flight = flights.get(lane)
+    if (flight !== undefined && (flight.open > 0 || flight.isFailed)) return false
+    if (!options.enter(lane)) return false
+    if (flight !== undefined) options.leave(lane)
+    const unmarked = flight?.unmarked ?? 0
+    flights.set(lane, { open: 1, unmarked, load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false })
+    return true
   }
 
   return {
     wake,
     isReady,
+    areReady: () => ready.size > 0,
     board: (deep) => {
       const lanes: Array<Lane> = []
       let deepLanes = 0
       for (const lane of ready) {
         if (deep.has(lane) && ++deepLanes > deepLimit) continue
         ready.delete(lane)
-        if (!flights.has(lane) && options.enter(lane)) lanes.push(lane)
+        if (begin(lane)) lanes.push(lane)
       }
       if (ready.size > 0) isReady.openUnsafe()
-      for (const lane of lanes) {
-        flights.set(lane, { open: 1, load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false })
-      }
       return lanes
     },
     of: (lane) => flights.get(lane)!,
@@ -108,7 +130,20 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.sync(() => {
         for (const lane of lanes) {
           const flight = flights.get(lane)!
-          if (--flight.open === 0) land(lane, flight)
+          if (--flight.open > 0) continue
+          if (flight.unmarked === 0) land(lane, flight)
+          else if (hasMore(flight)) makeReady(lane)
+        }
+      }),
+    owe: (lanes) => {
+      for (const lane of lanes) flights.get(lane)!.unmarked++
+    },
+    settle: (lanes) =>
+      Effect.sync(() => {
+        for (const lane of lanes) {
+          const flight = flights.get(lane)!
+          if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
+          else if (!flight.isFailed) options.stopped.forget(lane)
         }
       }),
     load: () => {
@@ -120,6 +155,8 @@ export const make = Effect.fnUntraced(function* (options: {
     isStopping: () => isStopping,
     stop: Effect.suspend(() => {
       isStopping = true
+      // Nobody waits for a lane any more.
+      isReady.openUnsafe()
       if (flights.size === 0) return Effect.void
       haveLanded.closeUnsafe()
       return haveLanded.await

@@ -2,8 +2,8 @@
  * Gathers work while sends are in flight, as Nagle's algorithm gathers bytes, and keeps fetches apart.
  *
  * A fetch, a send and a mark for each event would cost several times as much as for a few events together. The time of an acknowledgement is the
- * measure: a fast broker leaves little to gather, and a slow one much. The distance of two fetches bounds the number of turns in a second. An event
- * that comes after a pause waits for nothing.
+ * measure: a fast broker leaves little to gather, and a slow one much. The distance of two fetches bounds the number of turns in a second.
+ * Acknowledgements wait for the next fetch, whose packet takes their mark along. An event that comes after a pause waits for nothing.
  */
 import { Context, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -13,12 +13,16 @@ export const GatheringSettings = Context.Reference<{
   readonly longestMillis: number
   /** The least time from the beginning of a fetch to that of the next one. 0 trades CPU for latency: the median is some 2 ms less. */
   readonly apartMillis: number
+  /** The longest wait of acknowledgements for a fetch. */
+  readonly markMillis: number
 }>("paid-once/outbox/GatheringSettings", {
   defaultValue: () => ({
     // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
     longestMillis: 5,
     // At 500 events a second two or three share a turn. docs/performance.md has what an event costs with it and without.
-    apartMillis: 4
+    apartMillis: 4,
+    // Above the distance of two fetches. After a crash the unmarked events are sent again, and this adds some milliseconds of them.
+    markMillis: 6
   })
 })
 
@@ -30,10 +34,12 @@ export interface Gathering {
   readonly wait: Effect.Effect<void>
   /** Waits until the next fetch may begin. */
   readonly apart: Effect.Effect<void>
+  /** Waits until the latch opens for a fetch, but no longer than acknowledgements may. */
+  readonly forFetch: (isReady: Latch.Latch) => Effect.Effect<void>
 }
 
 export const make = Effect.gen(function* () {
-  const { apartMillis, longestMillis } = yield* GatheringSettings
+  const { apartMillis, longestMillis, markMillis } = yield* GatheringSettings
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
@@ -54,6 +60,11 @@ export const make = Effect.gen(function* () {
       const begin = Math.max(now, nextMillis)
       nextMillis = begin + apartMillis
       return begin > now ? Effect.sleep(begin - now) : Effect.void
-    })
+    }),
+    forFetch: (isReady) =>
+      Effect.suspend(() => {
+        isReady.closeUnsafe()
+        return Effect.raceFirst(isReady.await, Effect.sleep(markMillis))
+      })
   } satisfies Gathering
 })

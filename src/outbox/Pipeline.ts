@@ -1,16 +1,17 @@
 /**
- * Runs the dispatcher's steps for many lanes concurrently, in three stages:
+ * Runs the dispatcher's steps for many lanes concurrently:
  *
- *     ready lanes ─→ fetcher ─→ a sender for each topic and partition ─→ marker ─→ free lanes
+ *     ready lanes ─→ turn ─→ a sender for each topic and partition ─→ acknowledgements ─→ the next turn
  *
- * - The *fetcher* fetches the lanes that are ready and not in flight, in one statement: all of them, but few of those with a backlog.
+ * - A *turn* marks everything that was acknowledged since the last one, and fetches the lanes that are ready: all of them, but few of those with a
+ *   backlog. The two statements run side by side, so that they can share a packet.
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
- * - The *marker* marks everything that was acknowledged since its last statement, in one statement. Then the lanes are free.
  *
- * A lane is in flight from its fetch to its mark (Flights.ts), so it has one batch for each topic at a time (rule 3). While sends are in flight, more
- * lanes become ready and more batches are acknowledged. The fetcher and the marker gather these (Gathering.ts), so fetches and marks grow with the load.
+ * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended. The turn that marks them may do that. Their
+ * events may then be fetched once more, and are left out. While sends are in flight, more lanes become ready and more batches are acknowledged. Turns
+ * gather these (Gathering.ts), so they grow with the load.
  */
-import { type Cause, Deferred, Effect, Function, Latch, type Scope } from "effect"
+import { type Cause, Deferred, Effect, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -21,14 +22,14 @@ import type { Lane } from "./Lane.ts"
 import * as LaneByLane from "./LaneByLane.ts"
 import { deal, InFlightSettings, loadOf } from "./LaneParts.ts"
 import type { Batch } from "./Publisher.ts"
-import { type Acknowledged, type QueuedEvent, QueueSettings } from "./Queue.ts"
+import { type Acknowledged, type QueuedEvent, QueueSettings, TurnConnection } from "./Queue.ts"
 import * as Senders from "./Senders.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
-/** The longest wait of a stage or poll that has lost its connection: no other process sends or marks this one's lanes. */
+/** The longest wait of turns or a poll that have lost their connection: no other process sends or marks this one's lanes. */
 export const longestWaitMillis = 5_000
 
-/** Acknowledgements that wait for the marker. */
+/** Acknowledgements that wait for the next turn. */
 interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
@@ -40,7 +41,7 @@ export interface Pipeline {
   readonly wakeHeld: (lane: Lane) => void
   /** The lane belongs to another process now. */
   readonly forget: (lane: Lane) => void
-  /** Shows health that a stage without work is alive. */
+  /** Shows health that turns without work are alive. */
   readonly stamp: Effect.Effect<void>
 }
 
@@ -73,47 +74,39 @@ export const make = Effect.fnUntraced(function* (options: {
   const eachAlone = LaneByLane.make({ isStopping: flights.isStopping, fail })
   const itself = (lane: Lane) => lane
 
-  // --- the fetcher
+  // --- the fetch of a turn
 
-  const fetchReady = Effect.suspend(() => {
-    const lanes = flights.isStopping() ? [] : flights.board(deep)
-    if (lanes.length === 0) return Effect.void
+  /** Fetches the lanes, without the events of these marks. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
+  const fetchReady = (lanes: ReadonlyArray<Lane>, marking: ReadonlyArray<Mark>) => {
     const late = lanes.filter((lane) => unmarked.has(lane))
     for (const lane of late) {
       flights.of(lane).isWoken = true
       markLate(lane)
     }
     const others = lanes.filter((lane) => !late.includes(lane))
-    return dispatcher.enter(lanes).pipe(
-      Effect.andThen(eachAlone(others, itself, fetch)),
-      Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
-      Effect.onError(() =>
-        Effect.sync(() => {
-          // All of these lanes are ready again after the stage's wait.
-          for (const lane of lanes) flights.wake(lane)
-        })
-      ),
-      Effect.ensuring(flights.close(lanes))
+    const without = new Set(
+      marking.flatMap(({ acknowledged }) => acknowledged.flatMap(({ events }) => events.map(({ seq }) => seq)))
     )
-  })
-
-  const fetch = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
-    if (flights.isStopping()) return
-    const load = flights.load()
-    const { batches: parcels, cut } = yield* dispatcher.fetch(deal(lanes, { ...settings, batches, deep, load }))
-    for (const lane of lanes) {
-      flights.of(lane).isCut = cut.has(lane)
-      if (cut.has(lane)) deep.add(lane)
-      else deep.delete(lane)
-    }
-    for (const { events } of parcels) {
-      for (const [lane, ofLane] of Map.groupBy(events, (event) => event.lane)) {
-        flights.of(lane).load += loadOf(ofLane, settings)
-        flights.of(lane).isStuck = true
+    const fetched: Array<Parcel> = []
+    const fetch = Effect.fnUntraced(function* (some: ReadonlyArray<Lane>) {
+      if (flights.isStopping()) return
+      const load = flights.load()
+      const found = yield* dispatcher.fetch(deal(some, { ...settings, batches, deep, load }), without)
+      fetched.push(...found.batches)
+      for (const lane of some) {
+        flights.of(lane).isCut = found.cut.has(lane)
+        if (found.cut.has(lane)) deep.add(lane)
+        else deep.delete(lane)
       }
-    }
-    handOver(parcels)
-  })
+      for (const { events } of found.batches) {
+        for (const [lane, ofLane] of Map.groupBy(events, (event) => event.lane)) {
+          flights.of(lane).load += loadOf(ofLane, settings)
+          flights.of(lane).isStuck = true
+        }
+      }
+    })
+    return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, itself, fetch)), fetched)
+  }
 
   /** Heads are queued behind the batches of their partition. Heads that don't fit into this round are sent in a later one. */
   const fetchHeads = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
@@ -205,19 +198,16 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.andThen(Effect.sync(() => void (flights.of(head.lane).isWoken = true)))
     )
 
-  // --- the marker
+  // --- the mark of a turn
 
   let marks: Array<Mark> = []
-  const canMark = yield* Latch.make(false)
   const addMark = (mark: Mark) => {
-    flights.open(mark.acknowledged.map(({ lane }) => lane))
+    flights.owe(mark.acknowledged.map(({ lane }) => lane))
     marks.push(mark)
-    canMark.openUnsafe()
+    flights.isReady.openUnsafe()
   }
 
-  const markAll = Effect.suspend(() => {
-    const taken = marks
-    marks = []
+  const markAll = (taken: ReadonlyArray<Mark>) => {
     const runs = taken.flatMap(({ acknowledged }) => acknowledged)
     return eachAlone(
       [...Map.groupBy(runs, ({ lane }) => lane)],
@@ -231,47 +221,66 @@ export const make = Effect.fnUntraced(function* (options: {
           isDone === undefined ? Effect.void : Deferred.succeed(isDone, undefined)
         )
       ),
-      Effect.andThen(flights.close(runs.map(({ lane }) => lane))),
+      Effect.andThen(flights.settle(runs.map(({ lane }) => lane))),
       Effect.onError(() =>
         Effect.sync(() => {
-          // The unmarked acknowledgements are marked after the stage's wait.
+          // They are marked after the turns' wait.
           marks = [...taken, ...marks]
-          canMark.openUnsafe()
+          flights.isReady.openUnsafe()
         })
       )
     )
-  })
+  }
 
-  /** Marks the lane's late acknowledgements in a line of their own: a lock on one of their rows must not keep the marker waiting each time. */
+  /** Marks the lane's late acknowledgements apart from all turns: a lock on one of their rows must not keep the turns waiting each time. */
   const markLate = (lane: Lane) => {
     const acknowledged = unmarked.get(lane)!
     // Deleted first: the mark may fail, and put them back, before `give` returns.
     unmarked.delete(lane)
     give("late marks", undefined, [lane], () =>
-      Effect.tapCause(dispatcher.mark(acknowledged), () => Effect.sync(() => unmarked.set(lane, acknowledged)))
+      dispatcher.mark(acknowledged).pipe(
+        Effect.tapCause(() => Effect.sync(() => unmarked.set(lane, acknowledged))),
+        Effect.provideService(TurnConnection, undefined)
+      )
     )
   }
 
-  // --- the stages
+  // --- the turns
 
-  const stage = (name: string, latch: Latch.Latch, wait: Effect.Effect<void>, step: Effect.Effect<void>) => {
-    const run = Effect.suspend(() => {
-      latch.closeUnsafe()
-      // A stop does not interrupt a statement: the lanes stay owned until it has ended.
-      return Effect.uninterruptible(step)
-    })
-    const turn = latch.await.pipe(Effect.andThen(wait), Effect.andThen(run))
-    return Supervised.forkLoop(name, turn, { restartCapMillis: longestWaitMillis })
-  }
-  // A backlog fills its batches without a wait.
-  const unless = (isUrgent: () => boolean, wait: Effect.Effect<void>) =>
-    Effect.suspend(() => (deep.size > 0 || isUrgent() || flights.isStopping() ? Effect.void : wait))
-  const gathered = Effect.andThen(gathering.wait, gathering.apart)
-  yield* stage("dispatcher fetcher", flights.isReady, unless(Function.constFalse, gathered), fetchReady)
-  // The next piece of a refused batch waits for the mark of this one.
-  const isAwaited = () => marks.some(({ isDone }) => isDone !== undefined)
-  yield* stage("dispatcher marker", canMark, unless(isAwaited, gathering.wait), markAll)
-  // Runs before the stages are interrupted. Acknowledgements whose mark failed before the stop are tried once more: else they are sent again.
+  const turn = Effect.suspend(() => {
+    flights.isReady.closeUnsafe()
+    const taken = marks
+    marks = []
+    const lanes = flights.isStopping() ? [] : flights.board(deep)
+    if (lanes.length === 0) return markAll(taken)
+    return Effect.all([Effect.exit(markAll(taken)), Effect.exit(fetchReady(lanes, taken))], { concurrency: 2 }).pipe(
+      Effect.flatMap(([marked, fetched]) => Effect.andThen(marked, fetched)),
+      Effect.tap((parcels) => Effect.sync(() => handOver(parcels))),
+      Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
+      Effect.onError(() =>
+        Effect.sync(() => {
+          // All of these lanes are ready again after the turns' wait.
+          for (const lane of lanes) flights.wake(lane)
+        })
+      ),
+      Effect.ensuring(flights.close(lanes))
+    )
+  })
+
+  /** A backlog fills its batches without a wait, and the next piece of a refused batch waits for the mark of this one. */
+  const isUrgent = () => deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
+  const untilApart = Effect.suspend(() => (flights.areReady() ? gathering.apart : Effect.void))
+  const untilGathered = Effect.suspend(() =>
+    flights.areReady() ? untilApart : Effect.andThen(gathering.forFetch(flights.isReady), untilApart)
+  )
+  const wait = Effect.suspend(() => (isUrgent() ? Effect.void : Effect.andThen(gathering.wait, untilGathered)))
+  yield* Supervised.forkLoop(
+    "dispatcher turns",
+    // A stop does not interrupt a statement: the lanes stay owned until it has ended.
+    Effect.andThen(Effect.andThen(flights.isReady.await, wait), Effect.uninterruptible(turn)),
+    { restartCapMillis: longestWaitMillis }
+  )
+  // Runs before the turns are interrupted. Acknowledgements whose mark failed before the stop are tried once more: else they are sent again.
   yield* Effect.addFinalizer(() =>
     Effect.andThen(
       flights.stop,
@@ -292,9 +301,6 @@ export const make = Effect.fnUntraced(function* (options: {
       due.delete(lane)
       stopped.forget(lane)
     },
-    stamp: Effect.sync(() => {
-      flights.isReady.openUnsafe()
-      canMark.openUnsafe()
-    })
+    stamp: flights.isReady.open
   }
 })

@@ -74,6 +74,11 @@ export const QueueSettings = Context.Reference<{
   defaultValue: () => ({ batchSize: 1_000, batchBytes: 900_000, archive: true })
 })
 
+/** The client for fetches and marks, if it is not that of the other statements. */
+export const TurnConnection = Context.Reference<SqlClient.SqlClient | undefined>("paid-once/outbox/TurnConnection", {
+  defaultValue: () => undefined
+})
+
 /** See {@link Queue}. */
 export interface QueueService {
   /** The lanes that have events. */
@@ -174,8 +179,9 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
+          const turn = (yield* TurnConnection) ?? sql
           // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
-          const rows = yield* sql<QueuedEvent & { readonly followed: boolean }>`
+          const rows = yield* turn<QueuedEvent & { readonly followed: boolean }>`
             SELECT e.lane, e.seq, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
                    e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
                    to_char(e.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
@@ -205,6 +211,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 
         mark: Effect.fnUntraced(function* (runs) {
           if (runs.length === 0) return
+          const turn = (yield* TurnConnection) ?? sql
           const named = padded(inLockOrder(runs)).map((run, index) => ({
             name: sql(`run_${index}`),
             rows: deleted(run)
@@ -212,7 +219,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
           const runsOf = named.map(({ name, rows }) => sql`${name} AS (${rows})`)
           const published = sql`(${unionAll(named.map(({ name }) => sql`SELECT * FROM ${name}`))}) AS published`
           if (!archive) {
-            yield* sql`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
+            yield* turn`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
             return
           }
           const archiving = sql`
@@ -221,13 +228,13 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
             SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
             FROM (${asynchronously}) AS asynchronous, ${published}`
-          yield* sql`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
+          yield* turn`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
             Effect.catchIf(
               ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
               () =>
                 // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
                 Effect.flatMap(
-                  sharedIds(sql`
+                  sharedIds(turn`
                   WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
                   SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`),
                   Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })

@@ -57,7 +57,7 @@ export const longestIdleTransactionMillis = 60_000
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
-      const { applicationName, maxConnections, sockets, startupParameters, url } = yield* DatabaseSettings
+      const { applicationName, isPipelined, maxConnections, sockets, startupParameters, url } = yield* DatabaseSettings
       const { silenceMillis } = yield* PoolSettings
       const setUp = yield* SocketSetup
       const max = bounded ? maxConnections : 1
@@ -72,6 +72,7 @@ const clientLayer = (bounded: boolean) =>
           ...sockets(url, bounded ? prepare : undefined),
           applicationName,
           maxConnections: max,
+          multiplex: isPipelined,
           startupParameters: {
             idle_in_transaction_session_timeout: String(longestIdleTransactionMillis),
             // A statement after a row lock must see what other transactions committed before, whatever the default of the database or role.

@@ -11,7 +11,8 @@ import * as Database from "./Database.ts"
 export const layer = (
   purpose: string,
   maxConnections: number,
-  startupParameters: Readonly<Record<string, string>> = {}
+  startupParameters: Readonly<Record<string, string>> = {},
+  { isPipelined = false }: { readonly isPipelined?: boolean } = {}
 ): Layer.Layer<Database.Pool, SqlError.SqlError, DatabaseSettings> =>
   Layer.fresh(Database.layer).pipe(
     Layer.provide(
@@ -21,6 +22,7 @@ export const layer = (
           ...settings,
           maxConnections,
           startupParameters,
+          isPipelined,
           applicationName: `${settings.applicationName} ${purpose}`
         }))
       )

@@ -39,6 +39,7 @@ const gated = Effect.fnUntraced(function* (
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
     apartMillis: 0,
+    markMillis: 0,
     ...settings
   })
   yield* Effect.addFinalizer(() => Effect.forEach(gates, (gate) => Deferred.succeed(gate, undefined)))

@@ -4,11 +4,10 @@
  * A new process has no connections, Postgres has planned none of its statements, and V8 has compiled none of its code. The first events pay for
  * all of it, one after the other. A deploy does that to everybody.
  *
- * Nothing is sent or written. The statements look at a lane that nothing lies in, inside a transaction that is rolled back. They go to the plain
- * {@link Queue}, without the decorators that count. A start never fails by it, and is never held back for longer than a limit.
+ * Nothing is sent or written. The statements look at a lane that nothing lies in, and mark no event. They go to the plain {@link Queue}, without the
+ * decorators that count. A start never fails by it, and is never held back for longer than a limit.
  */
-import { Array, Context, Data, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { Array, Context, Effect, Layer } from "effect"
 import { Broker } from "../../brokers/Broker.ts"
 import { type StoredEvent, toRecords } from "../../brokers/Envelope.ts"
 import { type Lane, laneCount } from "../../outbox/Lane.ts"
@@ -24,9 +23,6 @@ export const WarmUpSettings = Context.Reference<{
   defaultValue: () => ({ topics: [], limitMillis: 2_000 })
 })
 
-/** Connections that a dispatcher uses at once while it keeps up: for a fetch, two marks and a poll. */
-const connections = 4
-
 /** The widths that the queue pads a mark to, up to a run of each lane. */
 const widths = [1, 2, 4, 8, 16, 32, 64]
 
@@ -34,10 +30,10 @@ const widths = [1, 2, 4, 8, 16, 32, 64]
 const repetitions = 50
 
 /**
- * How often each connection runs the statements of a small turn. That takes a fifth of a second. docs/performance.md has the p99 of the first events with it
+ * How often the statements of a small turn are run. That takes a fifth of a second. docs/performance.md has the p99 of the first events with it
  * and without. With a dozen turns it was two milliseconds more than with thirty, and with sixty no less.
  */
-const turns = 30
+const turns = 60
 
 /** No event has these lanes. The queue orders a mark's runs by lane, so each run has its own. */
 const nowhere = (index: number) => (laneCount + index) as Lane
@@ -56,13 +52,9 @@ const event: StoredEvent = {
   data: JSON.stringify({ text: "x".repeat(200) })
 }
 
-/** Ends the transaction. */
-class Undo extends Data.TaggedError("Undo") {}
-
-/** Plans the statements on one connection, and repeats those of a small turn. */
+/** Plans the statements, and repeats those of a small turn. */
 const statements = Effect.gen(function* () {
   const queue = yield* Queue
-  const sql = yield* SqlClient.SqlClient
   const runs = (width: number): ReadonlyArray<Acknowledged> =>
     Array.makeBy(width, (index) => ({
       lane: nowhere(index),
@@ -72,18 +64,13 @@ const statements = Effect.gen(function* () {
     }))
   // With a low-water mark, which the lanes get after a second, the statement is another one.
   const views = [{ lane: nowhere(0) }, { lane: nowhere(0), from: { seq: 0n, server: "none" } }]
-  const all = Effect.gen(function* () {
-    for (const width of widths) yield* queue.mark(runs(width))
-    for (let turn = 0; turn < turns; turn++) {
-      for (const view of views) {
-        yield* queue.ready([view])
-        yield* queue.fetch([{ ...view, events: 1, bytes: 1 }])
-      }
-      yield* queue.mark(runs(1))
+  for (const width of widths) yield* queue.mark(runs(width))
+  for (let turn = 0; turn < turns; turn++) {
+    for (const view of views) {
+      yield* queue.ready([view])
+      yield* Effect.all([queue.mark(runs(1)), queue.fetch([{ ...view, events: 1, bytes: 1 }])], { concurrency: 2 })
     }
-    return yield* new Undo()
-  })
-  yield* sql.withTransaction(all).pipe(Effect.catchTag("Undo", () => Effect.void))
+  }
 })
 
 const rehearsal = Effect.fnUntraced(function* (topic: string) {
@@ -99,13 +86,12 @@ const tried = <A, E, R>(part: Effect.Effect<A, E, R>) =>
   Effect.catchCause(part, (cause) => Effect.logDebug("warming up was cut short", cause))
 
 /** Belongs below the ownership of lanes: it is built first. */
-export const layer: Layer.Layer<never, never, Queue | Broker | SqlClient.SqlClient> = Layer.effectDiscard(
+export const layer: Layer.Layer<never, never, Queue | Broker> = Layer.effectDiscard(
   Effect.gen(function* () {
     const { limitMillis, topics } = yield* WarmUpSettings
-    const planned = Effect.replicateEffect(statements, connections, { concurrency: "unbounded", discard: true })
     const rehearsed = Effect.forEach(topics, rehearsal, { discard: true })
     yield* Effect.timeoutOption(
-      Effect.all([tried(planned), tried(rehearsed)], { concurrency: "unbounded", discard: true }),
+      Effect.all([tried(statements), tried(rehearsed)], { concurrency: "unbounded", discard: true }),
       limitMillis
     )
   })
