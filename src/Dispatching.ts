@@ -21,7 +21,8 @@ import { LaneOwnership } from "./outbox/LaneOwnership.ts"
 import { LaneWorkers } from "./outbox/LaneWorkers.ts"
 import { PollRequests } from "./outbox/PollRequests.ts"
 import { Publisher } from "./outbox/Publisher.ts"
-import { Queue, TurnConnection } from "./outbox/Queue.ts"
+import { Queue } from "./outbox/Queue.ts"
+import { TurnConnection } from "./outbox/TurnConnection.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
@@ -42,24 +43,25 @@ const dispatcherPlans: Readonly<Record<string, string>> = {
 }
 
 /**
- * The dispatcher's own connections, so that events don't wait when requests queue for connections.
- *
  * If a process freezes inside a transaction, it loses its lanes after the session timeout, and the locks of that transaction with them. Otherwise its
  * successor, which marks the same rows, would wait for the locks.
  */
-export const dispatcherDatabase = Layer.unwrap(
-  Effect.gen(function* () {
-    const { sessionTimeoutMillis } = yield* ControlSettings
-    const bounds = yield* ReservedPool.lockBounds(sessionTimeoutMillis)
-    const parameters = { ...dispatcherPlans, ...bounds }
-    return Layer.merge(
-      ReservedPool.layer("dispatcher", dispatcherConnections, parameters),
-      // Without these lines fetch and mark have a connection and a packet each.
-      Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
-        Layer.provide(ReservedPool.layer("turns", 1, parameters, { isPipelined: true }))
-      )
-    )
-  })
+const parameters = Effect.gen(function* () {
+  const { sessionTimeoutMillis } = yield* ControlSettings
+  return { ...dispatcherPlans, ...(yield* ReservedPool.lockBounds(sessionTimeoutMillis)) }
+})
+
+/** One connection, on which a turn's fetch and mark share a packet. Without this layer each has a connection, a packet and a wake-up of its own. */
+export const turnConnection = Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
+  Layer.provide(
+    Layer.unwrap(Effect.map(parameters, (found) => ReservedPool.layer("turns", 1, found, { isPipelined: true })))
+  )
+)
+
+/** The dispatcher's own connections, so that events don't wait when requests queue for connections. */
+export const dispatcherDatabase = Layer.merge(
+  Layer.unwrap(Effect.map(parameters, (found) => ReservedPool.layer("dispatcher", dispatcherConnections, found))),
+  turnConnection
 )
 
 /** The plain steps. */

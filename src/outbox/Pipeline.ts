@@ -22,9 +22,10 @@ import type { Lane } from "./Lane.ts"
 import * as LaneByLane from "./LaneByLane.ts"
 import { deal, InFlightSettings, loadOf } from "./LaneParts.ts"
 import type { Batch } from "./Publisher.ts"
-import { type Acknowledged, type QueuedEvent, QueueSettings, TurnConnection } from "./Queue.ts"
+import { type Acknowledged, type QueuedEvent, QueueSettings } from "./Queue.ts"
 import * as Senders from "./Senders.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
+import { TurnConnection } from "./TurnConnection.ts"
 
 /** The longest wait of turns or a poll that have lost their connection: no other process sends or marks this one's lanes. */
 export const longestWaitMillis = 5_000
@@ -84,9 +85,8 @@ export const make = Effect.fnUntraced(function* (options: {
       markLate(lane)
     }
     const others = lanes.filter((lane) => !late.includes(lane))
-    const without = new Set(
-      marking.flatMap(({ acknowledged }) => acknowledged.flatMap(({ events }) => events.map(({ seq }) => seq)))
-    )
+    const events = marking.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
+    const without = new Set(events.map(({ seq }) => seq))
     const fetched: Array<Parcel> = []
     const fetch = Effect.fnUntraced(function* (some: ReadonlyArray<Lane>) {
       if (flights.isStopping()) return
@@ -217,9 +217,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ([lane, ofLane]) => void unmarked.set(lane, [...new Set([...(unmarked.get(lane) ?? []), ...ofLane])])
     ).pipe(
       Effect.andThen(
-        Effect.forEach(taken, ({ isDone }) =>
-          isDone === undefined ? Effect.void : Deferred.succeed(isDone, undefined)
-        )
+        Effect.forEach(taken, ({ isDone }) => (isDone ? Deferred.succeed(isDone, undefined) : Effect.void))
       ),
       Effect.andThen(flights.settle(runs.map(({ lane }) => lane))),
       Effect.onError(() =>
@@ -257,12 +255,8 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.flatMap(([marked, fetched]) => Effect.andThen(marked, fetched)),
       Effect.tap((parcels) => Effect.sync(() => handOver(parcels))),
       Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
-      Effect.onError(() =>
-        Effect.sync(() => {
-          // All of these lanes are ready again after the turns' wait.
-          for (const lane of lanes) flights.wake(lane)
-        })
-      ),
+      // All of these lanes are ready again after the turns' wait.
+      Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
       Effect.ensuring(flights.close(lanes))
     )
   })

@@ -9,6 +9,7 @@ import { SqlClient, SqlError, Statement } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
+import { TurnConnection } from "./TurnConnection.ts"
 
 /** An event in the queue. `seq` is its position in the lane. */
 export interface QueuedEvent extends StoredEvent {
@@ -74,11 +75,6 @@ export const QueueSettings = Context.Reference<{
   defaultValue: () => ({ batchSize: 1_000, batchBytes: 900_000, archive: true })
 })
 
-/** The client for fetches and marks, if it is not that of the other statements. */
-export const TurnConnection = Context.Reference<SqlClient.SqlClient | undefined>("paid-once/outbox/TurnConnection", {
-  defaultValue: () => undefined
-})
-
 /** See {@link Queue}. */
 export interface QueueService {
   /** The lanes that have events. */
@@ -90,10 +86,7 @@ export interface QueueService {
    * only at the end. Events of held aggregates are included, marked `held`.
    */
   readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
-  /**
-   * Deletes acknowledged events from the queue and archives them with their offsets, in one statement. A second mark finds nothing and is harmless.
-   * If events share an id, the archive keeps the first one, and a warning names the others.
-   */
+  /** Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless. See {@link warnOfSharedId}. */
   readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}), and the age of the oldest one in seconds. */
   readonly pending: (
@@ -101,13 +94,13 @@ export interface QueueService {
   ) => Effect.Effect<{ readonly count: number; readonly oldestSeconds: number }>
 }
 
-/** The archive already has the event's id: the writer used an id twice. Consumers treat the second event as a duplicate. */
+/** The writer used an id twice: the archive keeps the first event. Consumers treat the second one as a duplicate. */
 export const warnOfSharedId = (eventId: string) =>
   Effect.logWarning("an event was published under an id that another one has, which the archive keeps").pipe(
     Effect.annotateLogs({ event_id: eventId })
   )
 
-/** Counting stops here, because counting a large backlog takes database time that publishing it needs. */
+/** Counting a large backlog takes database time that publishing it needs. */
 export const pendingCountLimit = 100_000
 
 const sharedIds = Rows.all(Schema.Struct({ eventId: Schema.String }))
@@ -130,7 +123,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
           ? sql`0`
           : sql`CASE WHEN pg_postmaster_start_time()::text = ${server}::text THEN lane.start ELSE 0 END`
       }
-      /** The conditions for what the views leave out. Few views leave anything out, so a statement without conditions has its own plan. */
+      /** The conditions for what the views leave out. A statement without any has its own plan. */
       const exclusions = (views: ReadonlyArray<LaneView>) => {
         const topics = views.flatMap(({ lane, withoutTopics = [] }) => withoutTopics.map((topic) => ({ lane, topic })))
         const aggregates = views.flatMap(({ withoutAggregates = [] }) => withoutAggregates)
@@ -170,7 +163,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
             SELECT lane
             FROM unnest(${lanesOf(views)}) AS lane(lane, start)
             CROSS JOIN LATERAL (
-              -- The LIMIT keeps this a probe of the index for each lane, however the planner estimates a queue that is mostly empty.
+              -- The LIMIT keeps this a probe of the index for each lane, however large the planner believes the queue to be.
               SELECT FROM outbox_events AS e
               WHERE e.lane = lane.lane AND e.seq >= ${startIn(views)} ${exclusions(views)}
               ORDER BY e.lane, e.seq LIMIT 1
@@ -179,9 +172,8 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
-          const turn = (yield* TurnConnection) ?? sql
           // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
-          const rows = yield* turn<QueuedEvent & { readonly followed: boolean }>`
+          const rows = yield* ((yield* TurnConnection) ?? sql)<QueuedEvent & { readonly followed: boolean }>`
             SELECT e.lane, e.seq, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
                    e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
                    to_char(e.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
@@ -211,30 +203,30 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 
         mark: Effect.fnUntraced(function* (runs) {
           if (runs.length === 0) return
-          const turn = (yield* TurnConnection) ?? sql
+          const statement = (yield* TurnConnection) ?? sql
           const named = padded(inLockOrder(runs)).map((run, index) => ({
             name: sql(`run_${index}`),
             rows: deleted(run)
           }))
           const runsOf = named.map(({ name, rows }) => sql`${name} AS (${rows})`)
           const published = sql`(${unionAll(named.map(({ name }) => sql`SELECT * FROM ${name}`))}) AS published`
-          if (!archive) {
-            yield* turn`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
-            return
-          }
+          if (!archive)
+            return yield* Effect.asVoid(
+              statement`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
+            )
           const archiving = sql`
             INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
             SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                    occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
             FROM (${asynchronously}) AS asynchronous, ${published}`
-          yield* turn`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
+          yield* statement`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
             Effect.catchIf(
               ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
               () =>
                 // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
                 Effect.flatMap(
-                  sharedIds(turn`
+                  sharedIds(statement`
                   WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
                   SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`),
                   Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })

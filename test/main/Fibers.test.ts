@@ -15,10 +15,9 @@ const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
   http: ["live stream", "payment metrics", "reconciliation metrics", "sandbox webhooks", "topic checks", "write-probe"],
   dispatcher: [
     "broker reachability",
-    "dispatcher fetcher",
     "dispatcher holds",
-    "dispatcher marker",
     "dispatcher poll",
+    "dispatcher turns",
     "low-water marks",
     "outbox sizes",
     "ownership of dispatcher",

@@ -8,7 +8,7 @@ export const alertMutants: ReadonlyArray<Mutant> = [
     name: "batches-take-no-time",
     breaks: "batches that take long wake nobody",
     file: "src/operations/OutboxMetrics.ts",
-    find: "(now - (fetchedMillis.get(lane) ?? now)) / 1_000",
+    find: "(now - (began ?? now)) / 1_000",
     replace: "0",
     seenBy: { file: scrapes, test: "batches and tasks that take long" }
   },

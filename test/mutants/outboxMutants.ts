@@ -359,7 +359,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Flights.test.ts", test: "a fetch takes few of the lanes with a backlog" }
   },
   {
-    name: "late-marks-by-the-marker",
+    name: "late-marks-in-a-turn",
     breaks: "a lock on one lane's rows keeps the marks of all lanes waiting, at each attempt",
     file: pipeline,
     find: "      markLate(lane)\n",
@@ -367,11 +367,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a mark that failed and is tried again keeps" }
   },
   {
-    name: "idle-stages-look-stuck",
+    name: "idle-turns-look-stuck",
     breaks: "a service without orders turns degraded after a minute",
     file: "src/outbox/LaneWorkers.ts",
     find: "            yield* pipeline.stamp\n",
     replace: "",
-    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "stages without work show that they are alive" }
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "turns without work show that they are alive" }
   }
 ]

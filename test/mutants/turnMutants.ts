@@ -2,6 +2,9 @@
 import type { Mutant } from "./mutants.ts"
 
 const gathering = "src/outbox/Gathering.ts"
+const pipeline = "src/outbox/Pipeline.ts"
+const flights = "src/outbox/Flights.ts"
+const flightsTest = "test/outbox/Flights.test.ts"
 const gatheringTest = "test/outbox/Gathering.test.ts"
 const requests = "src/brokers/kafkajs/patches/ProduceRequests.ts"
 const requestsTest = "test/brokers/kafkajs/ProduceRequests.test.ts"
@@ -18,9 +21,9 @@ export const turnMutants: ReadonlyArray<Mutant> = [
   {
     name: "fetches-as-fast-as-it-can",
     breaks: "at a steady rate nearly each event has a turn of its own, and costs more CPU",
-    file: "src/outbox/Pipeline.ts",
-    find: "Effect.andThen(gathering.wait, gathering.apart)",
-    replace: "gathering.wait",
+    file: pipeline,
+    find: "(flights.areReady() ? gathering.apart : Effect.void)",
+    replace: "Effect.void",
     seenBy: { file: gatheringTest, test: "lanes that become ready soon after a fetch" }
   },
   {
@@ -30,6 +33,78 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     find: "Effect.raceFirst(areSent.await, Effect.sleep(longestMillis))",
     replace: "Effect.asVoid(areSent.await)",
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
+  },
+  {
+    name: "marks-wait-for-the-next-event",
+    breaks: "after the last event of a burst its acknowledgements are not marked, and a crash sends them again",
+    file: gathering,
+    find: "Effect.raceFirst(isReady.await, Effect.sleep(markMillis))",
+    replace: "Effect.asVoid(isReady.await)",
+    seenBy: { file: gatheringTest, test: "acknowledgements wait for a fetch" }
+  },
+  {
+    name: "marks-wait-for-nothing",
+    breaks: "at a steady rate a mark has a turn and a packet of its own",
+    file: pipeline,
+    find: "flights.areReady() ? untilApart : Effect.andThen(gathering.forFetch(flights.isReady), untilApart)",
+    replace: "untilApart",
+    seenBy: { file: gatheringTest, test: "acknowledgements are marked with the next fetch" }
+  },
+  {
+    name: "a-packet-each",
+    breaks: "a turn costs two packets to Postgres, and two of its processes wake up",
+    file: "src/Dispatching.ts",
+    find: "found, { isPipelined: true }",
+    replace: "found, {}",
+    seenBy: { file: "test/outbox/TurnConnection.test.ts", test: "a mark and a fetch of one moment" }
+  },
+  {
+    name: "late-marks-before-the-turns",
+    breaks: "a lock on one lane's rows keeps all lanes waiting, at each attempt",
+    file: pipeline,
+    find: "Effect.provideService(TurnConnection, undefined)",
+    replace: "Effect.asVoid",
+    seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a mark that failed and is tried again keeps" }
+  },
+  {
+    name: "sends-what-is-being-marked",
+    breaks: "an event is sent twice without any failure, if its mark ends after the lane's next fetch",
+    file: pipeline,
+    find: "deal(some, { ...settings, batches, deep, load }), without)",
+    replace: "deal(some, { ...settings, batches, deep, load }))",
+    seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a lane is fetched again while its last batch is marked" }
+  },
+  {
+    name: "waits-for-its-mark",
+    breaks: "a lane with events waits for one turn more after each batch",
+    file: flights,
+    find: "else if (hasMore(flight)) makeReady(lane)",
+    replace: "",
+    seenBy: { file: flightsTest, test: "a lane that waits for its mark alone" }
+  },
+  {
+    name: "given-up-without-its-mark",
+    breaks: "the lane's next owner sends what is acknowledged and not yet marked",
+    file: flights,
+    find: "if (flight !== undefined) options.leave(lane)",
+    replace: "options.leave(lane)",
+    seenBy: { file: flightsTest, test: "a lane that waits for its mark alone" }
+  },
+  {
+    name: "fails-and-flies-on",
+    breaks: "a lane that fails at each attempt is tried again without a wait",
+    file: flights,
+    find: "flight.open > 0 || flight.isFailed",
+    replace: "flight.open > 0",
+    seenBy: { file: flightsTest, test: "a lane that has failed is not fetched again" }
+  },
+  {
+    name: "busy-and-never-healthy",
+    breaks: "a lane that has failed once is reported as stopped for as long as it is busy",
+    file: flights,
+    find: "else if (!flight.isFailed) options.stopped.forget(lane)",
+    replace: "",
+    seenBy: { file: flightsTest, test: "a lane that is never without a batch" }
   },
   {
     name: "one-error-fails-all-partitions",

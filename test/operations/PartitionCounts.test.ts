@@ -19,7 +19,7 @@ const writer = Layer.effectDiscard(Counters.makeTables).pipe(
 )
 
 /** A process on the test's database. */
-const processOf = <A, R>(layer: Layer.Layer<A, never, R>) =>
+const processOf = <A, E, R>(layer: Layer.Layer<A, E, R>) =>
   Effect.flatMap(TestDatabase, (database) =>
     Layer.build(
       Layer.fresh(

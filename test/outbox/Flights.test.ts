@@ -1,6 +1,7 @@
 /** Which lanes a fetch takes. */
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Cause, Effect } from "effect"
+import { TestClock } from "effect/testing"
 import * as Flights from "../../src/outbox/Flights.ts"
 import { allLanes, type Lane } from "../../src/outbox/Lane.ts"
 import * as StoppedLanes from "../../src/outbox/StoppedLanes.ts"
@@ -8,6 +9,25 @@ import * as StoppedLanes from "../../src/outbox/StoppedLanes.ts"
 const make = Effect.gen(function* () {
   const stopped = yield* StoppedLanes.make({ owns: () => true, wakeAfter: () => Effect.void })
   return yield* Flights.make({ owns: () => true, enter: () => true, leave: () => undefined, stopped })
+})
+
+/** Flights that count the users of each lane, as its ownership does. A lane of `leaving` takes no new ones. */
+const counted = Effect.gen(function* () {
+  const users = new Map<Lane, number>()
+  const leaving = new Set<Lane>()
+  const stopped = yield* StoppedLanes.make({ owns: () => true, wakeAfter: () => Effect.void })
+  const add = (lane: Lane, count: number) => void users.set(lane, (users.get(lane) ?? 0) + count)
+  const flights = yield* Flights.make({
+    owns: () => true,
+    enter: (lane) => {
+      if (leaving.has(lane)) return false
+      add(lane, 1)
+      return true
+    },
+    leave: (lane) => add(lane, -1),
+    stopped
+  })
+  return { flights, leaving, stopped, usersOf: (lane: Lane) => users.get(lane) ?? 0 }
 })
 const none: ReadonlySet<Lane> = new Set()
 
@@ -20,7 +40,7 @@ it.effect("a fetch takes few of the lanes with a backlog, by turns, and every ot
     for (const lane of [...deep, ...fresh]) flights.wake(lane)
     yield* flights.isReady.close
     assert.deepStrictEqual(flights.board(deep), [...first, ...fresh])
-    // The others stay ready, and the fetcher does not wait for another wake-up.
+    // The others stay ready, and the next turn does not wait for another wake-up.
     assert.isTrue(flights.isReady.isOpen())
     // A lane that is free again comes after those that have waited.
     yield* flights.close(first)
@@ -43,5 +63,69 @@ it.effect("a wake-up of a lane in flight makes it ready when it is free", () =>
     assert.deepStrictEqual(flights.board(none), [])
     yield* flights.close([lane])
     assert.deepStrictEqual(flights.board(none), [lane])
+  })
+)
+
+it.effect("a lane that waits for its mark alone is fetched again, and is not given up before the mark", () =>
+  Effect.gen(function* () {
+    const { flights, leaving, usersOf } = yield* counted
+    const lane = allLanes[0]!
+    flights.wake(lane)
+    flights.board(none)
+    flights.owe([lane])
+    flights.wake(lane)
+    assert.deepStrictEqual(flights.board(none), [], "its batch is in flight")
+    yield* flights.close([lane])
+    assert.isTrue(flights.areReady())
+    assert.deepStrictEqual(flights.board(none), [lane])
+    yield* flights.settle([lane])
+    assert.strictEqual(usersOf(lane), 1)
+    // The next batch is acknowledged, and the lane is to go to another process.
+    flights.owe([lane])
+    leaving.add(lane)
+    flights.wake(lane)
+    yield* flights.close([lane])
+    assert.deepStrictEqual(flights.board(none), [])
+    assert.strictEqual(usersOf(lane), 1, "the new owner would send what is not marked")
+    yield* flights.settle([lane])
+    assert.strictEqual(usersOf(lane), 0)
+  })
+)
+
+it.effect("a lane that has failed is not fetched again before its mark", () =>
+  Effect.gen(function* () {
+    const { flights, stopped, usersOf } = yield* counted
+    const lane = allLanes[0]!
+    flights.wake(lane)
+    flights.board(none)
+    flights.owe([lane])
+    flights.of(lane).isFailed = true
+    yield* stopped.failed(lane, Cause.die("on purpose"))
+    flights.wake(lane)
+    yield* flights.close([lane])
+    yield* TestClock.adjust("1 minute")
+    flights.wake(lane)
+    assert.deepStrictEqual(flights.board(none), [])
+    yield* flights.settle([lane])
+    assert.strictEqual(usersOf(lane), 0)
+    assert.deepStrictEqual(stopped.list(), [{ lane, attempt: 1 }])
+    assert.deepStrictEqual(flights.board(none), [lane])
+  })
+)
+
+it.effect("a lane that is never without a batch is healthy after a mark", () =>
+  Effect.gen(function* () {
+    const { flights, stopped } = yield* counted
+    const lane = allLanes[0]!
+    yield* stopped.failed(lane, Cause.die("on purpose"))
+    yield* TestClock.adjust("1 minute")
+    flights.wake(lane)
+    flights.board(none)
+    flights.owe([lane])
+    flights.wake(lane)
+    yield* flights.close([lane])
+    assert.deepStrictEqual(flights.board(none), [lane])
+    yield* flights.settle([lane])
+    assert.deepStrictEqual(stopped.list(), [])
   })
 )

@@ -1,4 +1,4 @@
-/** The stages of the pipeline when something is slow, fails or stops. Every part is real, and the broker waits where a test says so. */
+/** The turns and the senders when something is slow, fails or stops. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Layer, Logger, References, Semaphore, SubscriptionRef } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
@@ -112,6 +112,84 @@ it.live("a failed mark is repeated lane by lane, without a send; only the lane t
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live(
+  "a lane is fetched again while its last batch is marked, and what the mark has not deleted is not sent again",
+  () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const [sending, send, fetched, mark] = yield* Effect.forEach([1, 2, 3, 4], () => Deferred.make<void>())
+      const sends: Array<number> = []
+      const found: Array<ReadonlyArray<number>> = []
+      const context = yield* start(
+        (batch, broker) => {
+          sends.push(batch.records.length)
+          return Deferred.succeed(sending!, undefined).pipe(
+            Effect.andThen(Deferred.await(send!)),
+            Effect.andThen(broker.publish(batch))
+          )
+        },
+        (queue) => ({
+          fetch: (parts) =>
+            Effect.tap(queue.fetch(parts), ([part]) => {
+              const versions = part?.events.map(({ aggregateVersion }) => aggregateVersion) ?? []
+              found.push(versions)
+              return versions.length === 3 ? Deferred.succeed(fetched!, undefined) : Effect.void
+            }),
+          mark: (runs) => Effect.andThen(Deferred.await(mark!), queue.mark(runs))
+        })
+      )
+      yield* append(0)
+      yield* Deferred.await(sending!)
+      yield* append(0, 2)
+      yield* Deferred.succeed(send!, undefined)
+      yield* Deferred.await(fetched!)
+      assert.deepStrictEqual(found, [[1], [1, 2, 3]])
+      assert.deepStrictEqual(sends, [1], "nothing is sent before the mark has ended")
+      assert.lengthOf(yield* sql`SELECT FROM outbox_events`, 3)
+      yield* Deferred.succeed(mark!, undefined)
+      yield* Counters.drained
+      assert.deepStrictEqual(sends, [1, 2])
+      assert.strictEqual(yield* Ledger.countEmbedded, 3)
+      yield* inOrder
+      assert.deepStrictEqual(yield* Context.get(context, LaneWorkers).stopped, [])
+    }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lane whose mark fails sends nothing of what was fetched beside the mark, and nothing twice", () =>
+  Effect.gen(function* () {
+    const [sending, send] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    let failures = 0
+    const sends: Array<number> = []
+    const stoppedAt: Array<number> = []
+    const context = yield* start(
+      (batch, broker) => {
+        sends.push(batch.records.length)
+        if (sends.length > 1) stoppedAt.push(failures)
+        return Deferred.succeed(sending, undefined).pipe(
+          Effect.andThen(Deferred.await(send)),
+          Effect.andThen(broker.publish(batch))
+        )
+      },
+      (queue) => ({
+        mark: (runs) => (failures++ < 2 ? Effect.die(new Error("broken on purpose")) : queue.mark(runs))
+      })
+    )
+    yield* append(0)
+    yield* Deferred.await(sending)
+    yield* append(0, 2)
+    yield* Deferred.succeed(send, undefined)
+    yield* Counters.drained
+    // The late mark has succeeded before the others are sent.
+    assert.deepStrictEqual(sends, [1, 2])
+    assert.deepStrictEqual(stoppedAt, [3])
+    yield* inOrder
+    yield* Counters.eventually(
+      "the lane to go on",
+      Effect.map(Context.get(context, LaneWorkers).stopped, (waiting) => waiting.length === 0)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
 it.live("a failed fetch is repeated lane by lane; only the lane that fails alone stops", () =>
   Effect.gen(function* () {
     let isBroken = true
@@ -152,7 +230,7 @@ it.live("a failed fetch is repeated lane by lane; only the lane that fails alone
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("a lost connection stops no lane: the stage backs off once, and what is acknowledged is not sent again", () =>
+it.live("a lost connection stops no lane: the turns back off once, and what is acknowledged is not sent again", () =>
   Effect.gen(function* () {
     const lost = new SqlError.SqlError({
       reason: new SqlError.ConnectionError({ cause: new Error("lost"), message: "lost" })
@@ -176,7 +254,7 @@ it.live("a lost connection stops no lane: the stage backs off once, and what is 
     )
     assert.deepStrictEqual(yield* Context.get(context, LaneWorkers).stopped, [])
     const states = yield* (yield* Fibers).states
-    assert.strictEqual(states.find(({ name }) => name === "dispatcher marker")?.restarts, 1)
+    assert.strictEqual(states.find(({ name }) => name === "dispatcher turns")?.restarts, 1)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 

@@ -4,6 +4,7 @@ import { Context, Deferred, Effect, Logger, Random, References } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkers } from "../../src/outbox/LaneWorkers.ts"
+import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Counters from "../support/Counters.ts"
 import { append, idIn, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
@@ -248,26 +249,31 @@ it.live(
 
 it.live("a mark that failed and is tried again keeps no other lane's mark waiting", () =>
   Effect.gen(function* () {
-    const [isTried, isUnlocked] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    const sql = yield* SqlClient.SqlClient
+    const [isLocked, isUnlocked] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
     let tries = 0
+    yield* append(0)
+    yield* Transaction.run(
+      Effect.gen(function* () {
+        yield* Transaction.use((own) => own.sql`SELECT 1 AS one FROM outbox_events FOR UPDATE`)
+        yield* Deferred.succeed(isLocked, undefined)
+        yield* Deferred.await(isUnlocked)
+      })
+    ).pipe(Effect.forkScoped)
+    yield* Deferred.await(isLocked)
     yield* start(
       (batch, broker) => broker.publish(batch),
       (queue) => ({
-        mark: (runs) => {
-          if (!runs.some(({ lane }) => lane === 0)) return queue.mark(runs)
-          // Somebody else has locked the lane's rows: the first mark times out, and the second one waits.
-          if (tries++ === 0) return Effect.die(timedOut)
-          return Deferred.succeed(isTried, undefined).pipe(
-            Effect.andThen(Deferred.await(isUnlocked)),
-            Effect.andThen(queue.mark(runs))
-          )
-        }
+        // The first mark times out, and the second one waits for the lock.
+        mark: (runs) => (runs.some(({ lane }) => lane === 0) && tries++ === 0 ? Effect.die(timedOut) : queue.mark(runs))
       })
     )
     // A stop waits for the mark.
     yield* Effect.addFinalizer(() => Deferred.succeed(isUnlocked, undefined))
-    yield* append(0)
-    yield* Deferred.await(isTried)
+    yield* Counters.eventually(
+      "the second mark to wait for the lock",
+      Effect.map(sql`SELECT FROM pg_locks WHERE NOT granted`, (waiting) => tries === 2 && waiting.length > 0)
+    )
     for (const lane of [1, 2, 3]) yield* append(lane)
     yield* Counters.eventually(
       "the other lanes to be marked",

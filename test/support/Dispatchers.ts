@@ -34,6 +34,9 @@ export const start = (
     Effect.map(Queue, (queue) => Queue.of({ ...queue, ...change(queue) }))
   ).pipe(Layer.provideMerge(TestProcess.dispatcherStepsOver(TestProcess.publishing(publish))))
   return Layer.build(
-    Dispatching.over(steps).pipe(Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })))
+    Dispatching.over(steps).pipe(
+      Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 600_000 })),
+      Layer.provide(Dispatching.turnConnection)
+    )
   )
 }

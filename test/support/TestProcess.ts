@@ -45,7 +45,7 @@ export const dispatcherStepsOver = <R>(change: (layer: typeof broker) => Layer.L
 
 /** A dispatcher over the embedded broker as `change` changes it. */
 export const dispatcherOver = <R>(change: (layer: typeof broker) => Layer.Layer<Broker, never, R>) =>
-  Dispatching.over(dispatcherStepsOver(change))
+  Dispatching.over(dispatcherStepsOver(change)).pipe(Layer.provide(Dispatching.turnConnection))
 
 /** Changes a broker's `publish`; the new function gets the real broker. */
 export const publishing =
