@@ -24,6 +24,7 @@ import { Publisher } from "./outbox/Publisher.ts"
 import { Queue } from "./outbox/Queue.ts"
 import { TurnConnection } from "./outbox/TurnConnection.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
+import { PoolSettings } from "./postgres/Database.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
 import * as WarmUp from "./postgres/fast/WarmUp.ts"
@@ -53,8 +54,12 @@ const parameters = Effect.gen(function* () {
 
 /** One connection, on which a turn's fetch and mark share a packet. Without this layer each has a connection, a packet and a wake-up of its own. */
 export const turnConnection = Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
+  Layer.provide(Layer.unwrap(Effect.map(parameters, (found) => ReservedPool.layer("turns", 1, found)))),
   Layer.provide(
-    Layer.unwrap(Effect.map(parameters, (found) => ReservedPool.layer("turns", 1, found, { isPipelined: true })))
+    Layer.effect(
+      PoolSettings,
+      PoolSettings.useSync((settings) => ({ ...settings, isPipelined: true }))
+    )
   )
 )
 

@@ -118,7 +118,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           Array.map((part) => ({ ...part, events: part.events.filter(({ seq }) => !without.has(seq)) }))
         )
 
-      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without: ReadonlySet<bigint> = none) {
+      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without = none) {
         const fetched = yield* fetchUnsent(parts, without)
         const found = fetched.flatMap(({ events }) => events)
         const cut = new Set(fetched.filter(({ isCut }) => isCut).map(({ lane }) => lane))

@@ -38,7 +38,6 @@ export interface Flights {
   readonly wake: (lane: Lane) => void
   /** Open when a lane has become ready. */
   readonly isReady: Latch.Latch
-  readonly areReady: () => boolean
   /**
    * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the `deep`
    * lanes, which have a backlog, it takes {@link deepLimit} at most; the others stay ready.
@@ -99,8 +98,7 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Begins the lane's flight. If the lane waits only for its mark, the same flight goes on, and the lane is not given up in between. */
   const begin = (lane: Lane): boolean => {
     const flight = flights.get(lane)
-    if (flight !== undefined && (flight.open > 0 || flight.isFailed)) return false
-    if (!options.enter(lane)) return false
+    if ((flight !== undefined && (flight.open > 0 || flight.isFailed)) || !options.enter(lane)) return false
     if (flight !== undefined) options.leave(lane)
     const unmarked = flight?.unmarked ?? 0
     flights.set(lane, { open: 1, unmarked, load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false })
@@ -110,7 +108,6 @@ export const make = Effect.fnUntraced(function* (options: {
   return {
     wake,
     isReady,
-    areReady: () => ready.size > 0,
     board: (deep) => {
       const lanes: Array<Lane> = []
       let deepLanes = 0

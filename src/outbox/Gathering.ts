@@ -3,9 +3,9 @@
  *
  * A fetch, a send and a mark for each event would cost several times as much as for a few events together. The time of an acknowledgement is the
  * measure: a fast broker leaves little to gather, and a slow one much. The distance of two fetches bounds the number of turns in a second.
- * Acknowledgements wait for the next fetch, whose packet takes their mark along. An event that comes after a pause waits for nothing.
+ * Acknowledgements wait for the next fetch, too, whose packet takes their mark along. An event that comes after a pause waits for nothing.
  */
-import { Context, Effect, Latch } from "effect"
+import { Clock, Context, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 
 export const GatheringSettings = Context.Reference<{
@@ -13,16 +13,12 @@ export const GatheringSettings = Context.Reference<{
   readonly longestMillis: number
   /** The least time from the beginning of a fetch to that of the next one. 0 trades CPU for latency: the median is some 2 ms less. */
   readonly apartMillis: number
-  /** The longest wait of acknowledgements for a fetch. */
-  readonly markMillis: number
 }>("paid-once/outbox/GatheringSettings", {
   defaultValue: () => ({
     // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
     longestMillis: 5,
     // At 500 events a second two or three share a turn. docs/performance.md has what an event costs with it and without.
-    apartMillis: 4,
-    // Above the distance of two fetches. After a crash the unmarked events are sent again, and this adds some milliseconds of them.
-    markMillis: 6
+    apartMillis: 4
   })
 })
 
@@ -34,12 +30,13 @@ export interface Gathering {
   readonly wait: Effect.Effect<void>
   /** Waits until the next fetch may begin. */
   readonly apart: Effect.Effect<void>
-  /** Waits until the latch opens for a fetch, but no longer than acknowledgements may. */
-  readonly forFetch: (isReady: Latch.Latch) => Effect.Effect<void>
+  /** A fetch begins. A turn that only marks delays no fetch. */
+  readonly fetches: () => void
 }
 
 export const make = Effect.gen(function* () {
-  const { apartMillis, longestMillis, markMillis } = yield* GatheringSettings
+  const { apartMillis, longestMillis } = yield* GatheringSettings
+  const clock = yield* Clock.Clock
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
@@ -55,16 +52,12 @@ export const make = Effect.gen(function* () {
     wait: Effect.suspend(() =>
       sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(longestMillis))
     ),
-    apart: Effect.clockWith((clock) => {
-      const now = Monotonic.millisUnsafe(clock)
-      const begin = Math.max(now, nextMillis)
-      nextMillis = begin + apartMillis
-      return begin > now ? Effect.sleep(begin - now) : Effect.void
+    apart: Effect.suspend(() => {
+      const left = nextMillis - Monotonic.millisUnsafe(clock)
+      return left > 0 ? Effect.sleep(left) : Effect.void
     }),
-    forFetch: (isReady) =>
-      Effect.suspend(() => {
-        isReady.closeUnsafe()
-        return Effect.raceFirst(isReady.await, Effect.sleep(markMillis))
-      })
+    fetches: () => {
+      nextMillis = Monotonic.millisUnsafe(clock) + apartMillis
+    }
   } satisfies Gathering
 })

@@ -11,7 +11,7 @@
  * events may then be fetched once more, and are left out. While sends are in flight, more lanes become ready and more batches are acknowledged. Turns
  * gather these (Gathering.ts), so they grow with the load.
  */
-import { type Cause, Deferred, Effect, type Scope } from "effect"
+import { type Cause, Deferred, Effect, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -73,17 +73,13 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   const eachAlone = LaneByLane.make({ isStopping: flights.isStopping, fail })
-  const itself = (lane: Lane) => lane
 
   // --- the fetch of a turn
 
   /** Fetches the lanes, without the events of these marks. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
   const fetchReady = (lanes: ReadonlyArray<Lane>, marking: ReadonlyArray<Mark>) => {
     const late = lanes.filter((lane) => unmarked.has(lane))
-    for (const lane of late) {
-      flights.of(lane).isWoken = true
-      markLate(lane)
-    }
+    late.forEach(markLate)
     const others = lanes.filter((lane) => !late.includes(lane))
     const events = marking.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
     const without = new Set(events.map(({ seq }) => seq))
@@ -98,14 +94,14 @@ export const make = Effect.fnUntraced(function* (options: {
         if (found.cut.has(lane)) deep.add(lane)
         else deep.delete(lane)
       }
-      for (const { events } of found.batches) {
-        for (const [lane, ofLane] of Map.groupBy(events, (event) => event.lane)) {
-          flights.of(lane).load += loadOf(ofLane, settings)
-          flights.of(lane).isStuck = true
-        }
+      for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [
+        ...Map.groupBy(events, ({ lane }) => lane)
+      ])) {
+        flights.of(lane).load += loadOf(ofLane, settings)
+        flights.of(lane).isStuck = true
       }
     })
-    return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, itself, fetch)), fetched)
+    return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, Function.identity, fetch)), fetched)
   }
 
   /** Heads are queued behind the batches of their partition. Heads that don't fit into this round are sent in a later one. */
@@ -121,12 +117,7 @@ export const make = Effect.fnUntraced(function* (options: {
   // --- the senders
 
   /** Gives a sender work for these lanes. They are in flight until its end, and fail if it ends in a defect. */
-  const give = (
-    topic: string,
-    partition: number | undefined,
-    lanes: Iterable<Lane>,
-    work: () => Effect.Effect<void>
-  ) => {
+  const give = (topic: string, partition: number | undefined, lanes: Iterable<Lane>, work: Senders.Work) => {
     flights.open(lanes)
     const ended = gathering.begin()
     enqueue(topic, partition, () =>
@@ -179,7 +170,7 @@ export const make = Effect.fnUntraced(function* (options: {
         const left = batch.events.filter((event) => !marked.has(event))
         const parts = [...Map.groupBy(left, ({ lane }) => lane)]
         if (parts.length === 1) return fail(parts[0]![0], cause)
-        // The failing lane is unknown, so each lane is sent by itself.
+        // The failing lane is unknown, so each lane is sent by Function.identity.
         return Effect.forEach(parts, ([, [first, ...rest]]) => send({ ...batch, events: [first!, ...rest] }), {
           discard: true
         })
@@ -232,6 +223,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   /** Marks the lane's late acknowledgements apart from all turns: a lock on one of their rows must not keep the turns waiting each time. */
   const markLate = (lane: Lane) => {
+    flights.of(lane).isWoken = true
     const acknowledged = unmarked.get(lane)!
     // Deleted first: the mark may fail, and put them back, before `give` returns.
     unmarked.delete(lane)
@@ -251,10 +243,11 @@ export const make = Effect.fnUntraced(function* (options: {
     marks = []
     const lanes = flights.isStopping() ? [] : flights.board(deep)
     if (lanes.length === 0) return markAll(taken)
+    gathering.fetches()
     return Effect.all([Effect.exit(markAll(taken)), Effect.exit(fetchReady(lanes, taken))], { concurrency: 2 }).pipe(
       Effect.flatMap(([marked, fetched]) => Effect.andThen(marked, fetched)),
       Effect.tap((parcels) => Effect.sync(() => handOver(parcels))),
-      Effect.andThen(eachAlone(lanes, itself, fetchHeads)),
+      Effect.andThen(eachAlone(lanes, Function.identity, fetchHeads)),
       // All of these lanes are ready again after the turns' wait.
       Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
       Effect.ensuring(flights.close(lanes))
@@ -263,11 +256,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   /** A backlog fills its batches without a wait, and the next piece of a refused batch waits for the mark of this one. */
   const isUrgent = () => deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
-  const untilApart = Effect.suspend(() => (flights.areReady() ? gathering.apart : Effect.void))
-  const untilGathered = Effect.suspend(() =>
-    flights.areReady() ? untilApart : Effect.andThen(gathering.forFetch(flights.isReady), untilApart)
-  )
-  const wait = Effect.suspend(() => (isUrgent() ? Effect.void : Effect.andThen(gathering.wait, untilGathered)))
+  const wait = Effect.suspend(() => (isUrgent() ? Effect.void : Effect.andThen(gathering.wait, gathering.apart)))
   yield* Supervised.forkLoop(
     "dispatcher turns",
     // A stop does not interrupt a statement: the lanes stay owned until it has ended.

@@ -2,9 +2,10 @@
 import { Effect, FiberSet } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 
-type Work = () => Effect.Effect<void>
+/** What a sender runs. It handles its own failures. */
+export type Work = () => Effect.Effect<void>
 
-/** Returns a function that gives work to a sender. Closing the scope waits for the work in progress. `work` handles its own failures. */
+/** Returns a function that gives work to a sender. Closing the scope waits for the work in progress. */
 export const make = Effect.gen(function* () {
   const fibers = yield* Supervised.Fibers
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()

@@ -47,8 +47,6 @@ export class DatabaseSettings extends Context.Service<
     readonly applicationName: string
     /** Settings of Postgres for the sessions of this pool. */
     readonly startupParameters: Readonly<Record<string, string>>
-    /** Whether statements share a connection: those of one moment share a packet, and each waits for the answers to those before it. */
-    readonly isPipelined: boolean
   }
 >()("paid-once/platform/DatabaseSettings") {
   static readonly layerOf = (settings: {
@@ -63,7 +61,6 @@ export class DatabaseSettings extends Context.Service<
       // Eight lanes side by side, as many consumer partitions, and some requests: beyond that two cores only queue.
       maxConnections: settings.maxConnections ?? 16,
       applicationName: settings.applicationName ?? "paid-once",
-      startupParameters: {},
-      isPipelined: false
+      startupParameters: {}
     })
 }

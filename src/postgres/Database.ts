@@ -17,9 +17,11 @@ import * as StartChecks from "./StartChecks.ts"
  * How long a connection of the pool may be silent, idle or waiting for a response. Statements take milliseconds, so a longer silence
  * means a dead host or a cut network. TCP keepalive would not tell, because none is sent while data is unacknowledged.
  */
-export const PoolSettings = Context.Reference<{ readonly silenceMillis: number }>("paid-once/postgres/PoolSettings", {
-  defaultValue: () => ({ silenceMillis: 15_000 })
-})
+export const PoolSettings = Context.Reference<{
+  readonly silenceMillis: number
+  /** Statements share a connection: those of one moment share a packet, and each waits for the answers to those before it. */
+  readonly isPipelined?: boolean
+}>("paid-once/postgres/PoolSettings", { defaultValue: () => ({ silenceMillis: 15_000 }) })
 
 /** The pool's connections, for its metrics. */
 export class PoolStats extends Context.Service<
@@ -57,8 +59,8 @@ export const longestIdleTransactionMillis = 60_000
 const clientLayer = (bounded: boolean) =>
   Layer.unwrap(
     Effect.gen(function* () {
-      const { applicationName, isPipelined, maxConnections, sockets, startupParameters, url } = yield* DatabaseSettings
-      const { silenceMillis } = yield* PoolSettings
+      const { applicationName, maxConnections, sockets, startupParameters, url } = yield* DatabaseSettings
+      const { isPipelined = false, silenceMillis } = yield* PoolSettings
       const setUp = yield* SocketSetup
       const max = bounded ? maxConnections : 1
       const opened = new Set<Net.Socket>()

@@ -11,8 +11,7 @@ import * as Database from "./Database.ts"
 export const layer = (
   purpose: string,
   maxConnections: number,
-  startupParameters: Readonly<Record<string, string>> = {},
-  { isPipelined = false }: { readonly isPipelined?: boolean } = {}
+  startupParameters: Readonly<Record<string, string>> = {}
 ): Layer.Layer<Database.Pool, SqlError.SqlError, DatabaseSettings> =>
   Layer.fresh(Database.layer).pipe(
     Layer.provide(
@@ -22,7 +21,6 @@ export const layer = (
           ...settings,
           maxConnections,
           startupParameters,
-          isPipelined,
           applicationName: `${settings.applicationName} ${purpose}`
         }))
       )

@@ -362,8 +362,11 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "late-marks-in-a-turn",
     breaks: "a lock on one lane's rows keeps the marks of all lanes waiting, at each attempt",
     file: pipeline,
-    find: "      markLate(lane)\n",
-    replace: "      addMark({ acknowledged: unmarked.get(lane)! })\n      unmarked.delete(lane)\n",
+    find: "late.forEach(markLate)",
+    replace: `for (const lane of late) {
+      addMark({ acknowledged: unmarked.get(lane)! })
+      unmarked.delete(lane)
+    }`,
     seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a mark that failed and is tried again keeps" }
   },
   {

@@ -22,9 +22,17 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "fetches-as-fast-as-it-can",
     breaks: "at a steady rate nearly each event has a turn of its own, and costs more CPU",
     file: pipeline,
-    find: "(flights.areReady() ? gathering.apart : Effect.void)",
-    replace: "Effect.void",
+    find: "Effect.andThen(gathering.wait, gathering.apart)",
+    replace: "gathering.wait",
     seenBy: { file: gatheringTest, test: "lanes that become ready soon after a fetch" }
+  },
+  {
+    name: "marks-have-turns-of-their-own",
+    breaks: "at a steady rate each mark costs a packet, beside that of the fetch",
+    file: pipeline,
+    find: "const isUrgent = () => deep.size > 0 ||",
+    replace: "const isUrgent = () => deep.size > 0 || marks.length > 0 ||",
+    seenBy: { file: gatheringTest, test: "acknowledgements are marked with the next fetch" }
   },
   {
     name: "gathers-until-all-are-sent",
@@ -35,27 +43,11 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },
   {
-    name: "marks-wait-for-the-next-event",
-    breaks: "after the last event of a burst its acknowledgements are not marked, and a crash sends them again",
-    file: gathering,
-    find: "Effect.raceFirst(isReady.await, Effect.sleep(markMillis))",
-    replace: "Effect.asVoid(isReady.await)",
-    seenBy: { file: gatheringTest, test: "acknowledgements wait for a fetch" }
-  },
-  {
-    name: "marks-wait-for-nothing",
-    breaks: "at a steady rate a mark has a turn and a packet of its own",
-    file: pipeline,
-    find: "flights.areReady() ? untilApart : Effect.andThen(gathering.forFetch(flights.isReady), untilApart)",
-    replace: "untilApart",
-    seenBy: { file: gatheringTest, test: "acknowledgements are marked with the next fetch" }
-  },
-  {
     name: "a-packet-each",
     breaks: "a turn costs two packets to Postgres, and two of its processes wake up",
     file: "src/Dispatching.ts",
-    find: "found, { isPipelined: true }",
-    replace: "found, {}",
+    find: "isPipelined: true",
+    replace: "isPipelined: false",
     seenBy: { file: "test/outbox/TurnConnection.test.ts", test: "a mark and a fetch of one moment" }
   },
   {

@@ -76,7 +76,7 @@ it.effect("a lane that waits for its mark alone is fetched again, and is not giv
     flights.wake(lane)
     assert.deepStrictEqual(flights.board(none), [], "its batch is in flight")
     yield* flights.close([lane])
-    assert.isTrue(flights.areReady())
+    assert.isTrue(flights.isReady.isOpen())
     assert.deepStrictEqual(flights.board(none), [lane])
     yield* flights.settle([lane])
     assert.strictEqual(usersOf(lane), 1)

@@ -1,6 +1,6 @@
 /** What happens to ready lanes and acknowledgements while sends are in flight. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Latch } from "effect"
+import { Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import * as Gathering from "../../src/outbox/Gathering.ts"
 import * as Counters from "../support/Counters.ts"
@@ -9,7 +9,7 @@ import * as Ledger from "../support/Ledger.ts"
 
 /** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
 const gated = Effect.fnUntraced(function* (
-  settings: Partial<{ readonly longestMillis: number; readonly apartMillis: number; readonly markMillis: number }> = {}
+  settings: Partial<{ readonly longestMillis: number; readonly apartMillis: number }> = {}
 ) {
   const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
@@ -39,7 +39,6 @@ const gated = Effect.fnUntraced(function* (
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
     apartMillis: 0,
-    markMillis: 0,
     ...settings
   })
   yield* Effect.addFinalizer(() => Effect.forEach(gates, (gate) => Deferred.succeed(gate, undefined)))
@@ -117,9 +116,9 @@ it.live("lanes that become ready soon after a fetch are fetched together, though
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("acknowledgements are marked with the next fetch, if it comes soon", () =>
+it.live("acknowledgements are marked with the next fetch", () =>
   Effect.gen(function* () {
-    const { fetches, marks, open } = yield* gated({ markMillis: longestMillis })
+    const { fetches, marks, open } = yield* gated({ apartMillis: 2_000 })
     yield* open(0)
     yield* append(0)
     yield* published(1)
@@ -132,31 +131,21 @@ it.live("acknowledgements are marked with the next fetch, if it comes soon", () 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.effect("acknowledgements wait for a fetch, and no longer than they may", () =>
-  Effect.gen(function* () {
-    const { forFetch } = yield* Gathering.make
-    const isReady = yield* Latch.make(true)
-    const first = yield* Effect.forkChild(forFetch(isReady), { startImmediately: true })
-    yield* TestClock.adjust("5 millis")
-    assert.isUndefined(first.pollUnsafe())
-    yield* TestClock.adjust("1 millis")
-    assert.isDefined(first.pollUnsafe())
-    const second = yield* Effect.forkChild(forFetch(isReady), { startImmediately: true })
-    yield* isReady.open
-    yield* Fiber.join(second)
-  })
-)
-
 it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
   Effect.gen(function* () {
-    const { apart } = yield* Gathering.make
+    const { apart, fetches } = yield* Gathering.make
     yield* TestClock.adjust("1 second")
     yield* apart
+    fetches()
+    yield* TestClock.adjust("1 millis")
+    // A turn that only marks begins meanwhile.
     const second = yield* Effect.forkChild(apart, { startImmediately: true })
-    yield* TestClock.adjust("3 millis")
+    yield* TestClock.adjust("2 millis")
     assert.isUndefined(second.pollUnsafe())
     yield* TestClock.adjust("1 millis")
     assert.isDefined(second.pollUnsafe())
+    yield* apart
+    fetches()
     yield* TestClock.adjust("4 millis")
     yield* apart
   })

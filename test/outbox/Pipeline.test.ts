@@ -5,6 +5,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import * as Dispatching from "../../src/Dispatching.ts"
 import { type Batch, Broker, BrokerUnavailable, MessageRejected } from "../../src/brokers/Broker.ts"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
+import { GatheringSettings } from "../../src/outbox/Gathering.ts"
 import { Holds } from "../../src/outbox/holds/Holds.ts"
 import { allLanes, laneOf } from "../../src/outbox/Lane.ts"
 import { LaneOwnership } from "../../src/outbox/LaneOwnership.ts"
@@ -137,7 +138,8 @@ it.live(
             }),
           mark: (runs) => Effect.andThen(Deferred.await(mark!), queue.mark(runs))
         })
-      )
+        // Far longer than a wake-up takes, so that the turn that marks has heard of the lane's next events.
+      ).pipe(Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: 2_000 }))
       yield* append(0)
       yield* Deferred.await(sending!)
       yield* append(0, 2)
