@@ -203,6 +203,10 @@ const requests = Command.make(
     json,
     rounds: rounds(3),
     seconds: seconds(4),
+    warmUpSeconds: Flag.Int("warm-up").pipe(
+      Flag.withDescription("seconds of each kind of request before the first block"),
+      Flag.withDefault(10)
+    ),
     clients: Flag.Int("clients").pipe(Flag.withDescription("connections that ask at once"), Flag.withDefault(8))
   },
   Effect.fnUntraced(function* ({ json, ...options }) {

@@ -90,6 +90,8 @@ export const requests = Effect.fnUntraced(function* (options: {
   readonly clients: number
   readonly rounds: number
   readonly seconds: number
+  /** Of each kind of request at each server, before the first block. V8 compiles ours for some five seconds. */
+  readonly warmUpSeconds: number
 }) {
   if (!Contenders.areInstalled())
     return yield* Effect.die(new Error("the peers are not installed: npm ci --prefix bench/peers"))
@@ -111,11 +113,15 @@ export const requests = Effect.fnUntraced(function* (options: {
     } satisfies Block
   })
   const results: Record<string, Array<Block>> = {}
-  // The first round compiles the code, and is not counted.
+  // The first round is not counted.
   for (let round = 0; round <= options.rounds; round++) {
     for (const kind of Object.keys(kinds) as Array<keyof typeof kinds>) {
       for (const [who, server] of Object.entries(servers)) {
-        const measured = yield* block(server, server.requests[kind], options.seconds)
+        const measured = yield* block(
+          server,
+          server.requests[kind],
+          round === 0 ? options.warmUpSeconds : options.seconds
+        )
         if (round > 0) (results[`${kind} ${who}`] ??= []).push(measured)
       }
     }
@@ -135,7 +141,13 @@ export const rows = ({ results }: Effect.Success<ReturnType<typeof requests>>): 
   }))
 
 /** The result for a reader. */
-export const print = ({ clients, results, rounds, seconds }: Effect.Success<ReturnType<typeof requests>>): string => {
+export const print = ({
+  clients,
+  results,
+  rounds,
+  seconds,
+  warmUpSeconds
+}: Effect.Success<ReturnType<typeof requests>>): string => {
   const rows = Object.entries(kinds).flatMap(([kind, name]) =>
     ["ours", "plain", "bare"].flatMap((who) => {
       const blocks = results[`${kind} ${who}`]
@@ -156,7 +168,7 @@ export const print = ({ clients, results, rounds, seconds }: Effect.Success<Retu
     })
   )
   return [
-    `${clients} clients, ${rounds} rounds of ${seconds} s; wanted: ${wanted} of plain code's rate`,
+    `${clients} clients, ${rounds} rounds of ${seconds} s after ${warmUpSeconds} s of each; wanted: ${wanted} of plain code's rate`,
     "",
     table(["", "requests/s", "p50 ms", "p99 ms", "CPU µs", "of plain"], rows)
   ].join("\n")

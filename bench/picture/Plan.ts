@@ -65,6 +65,7 @@ export type Scene =
       readonly title: string
       readonly rounds: number
       readonly seconds: number
+      readonly warmUpSeconds: number
       readonly about: number
     }
   | {
@@ -118,18 +119,22 @@ const recovery = (disturbance: Disturbance, freezeSeconds: number): Scene => ({
   freezeSeconds,
   about: 2 * (2 * besideSeconds + 10 + (disturbance === "kill" ? 0 : freezeSeconds))
 })
-const requests = (rounds: number, seconds: number): Scene => ({
+const requests = (size: {
+  readonly rounds: number
+  readonly seconds: number
+  readonly warmUpSeconds: number
+}): Scene => ({
   kind: "requests",
   title: "requests",
-  rounds,
-  seconds,
-  about: 8 + 8 * (rounds + 1) * seconds
+  ...size,
+  // Three kinds of requests at three servers.
+  about: 8 + 9 * (size.rounds * size.seconds + size.warmUpSeconds)
 })
 
 const quick: ReadonlyArray<Scene> = [
   steady(500, { seconds: 4, warmUpSeconds: 2 }),
   backlog(withArchive, 50_000, 1, true),
-  requests(1, 1)
+  requests({ rounds: 1, seconds: 1, warmUpSeconds: 1 })
 ]
 
 /** An aggregate's next event is written while its last one is still under way: where a relay reorders, it shows here. */
@@ -155,7 +160,7 @@ const usual: ReadonlyArray<Scene> = [
   }),
   orders,
   steady(2_000, { seconds: 3 }),
-  requests(1, 1),
+  requests({ rounds: 1, seconds: 2, warmUpSeconds: 5 }),
   recovery("kill", 0),
   recovery("outage", 10),
   { kind: "together", title: "several dispatchers", events: 100_000, relays: [1, 2, 4], about: 45 },
@@ -195,7 +200,7 @@ const full: ReadonlyArray<Scene> = [
   recovery("freeze", 10),
   recovery("outage", 20),
   { kind: "drain", title: "drain beside its parts", rounds: 3, events: 150_000, about: 120 },
-  requests(3, 4),
+  requests({ rounds: 3, seconds: 4, warmUpSeconds: 10 }),
   { kind: "flat", title: "statements beside ten million archived rows", archived: 10_000_000, about: 600 },
   steady(500, { title: "500/s, ten million archived", archived: 10_000_000, seconds: 10, warmUpSeconds: 10 })
 ]

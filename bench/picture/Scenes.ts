@@ -149,8 +149,8 @@ const recoveries = Effect.fnUntraced(function* (scene: Of<"recovery">, setting: 
   } satisfies Outcome
 })
 
-const requests = Effect.fnUntraced(function* ({ rounds, seconds }: Of<"requests">) {
-  const result = yield* Effect.scoped(Requests.requests({ clients: 8, rounds, seconds }))
+const requests = Effect.fnUntraced(function* ({ rounds, seconds, warmUpSeconds }: Of<"requests">) {
+  const result = yield* Effect.scoped(Requests.requests({ clients: 8, rounds, seconds, warmUpSeconds }))
   return { text: Requests.print(result), rows: Requests.rows(result), data: result } satisfies Outcome
 })
 
