@@ -44,6 +44,12 @@ const dispatcherPlans: Readonly<Record<string, string>> = {
 }
 
 /**
+ * A statement of a turn that waits for a lock on a row keeps all lanes waiting. After this time its lane is tried again apart from them, with the whole
+ * limit of {@link parameters}. Marks of one process never wait for each other.
+ */
+const turnLockMillis = 2_000
+
+/**
  * If a process freezes inside a transaction, it loses its lanes after the session timeout, and the locks of that transaction with them. Otherwise its
  * successor, which marks the same rows, would wait for the locks.
  */
@@ -52,9 +58,18 @@ const parameters = Effect.gen(function* () {
   return { ...dispatcherPlans, ...(yield* ReservedPool.lockBounds(sessionTimeoutMillis)) }
 })
 
-/** One connection, on which a turn's fetch and mark share a packet. Without this layer each has a connection, a packet and a wake-up of its own. */
+/**
+ * One connection, on which a turn's fetch and mark share a packet. Without this layer each has a connection, a packet and a wake-up of its own, and a
+ * lane with a backlog may find only what is being marked.
+ */
 export const turnConnection = Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
-  Layer.provide(Layer.unwrap(Effect.map(parameters, (found) => ReservedPool.layer("turns", 1, found)))),
+  Layer.provide(
+    Layer.unwrap(
+      Effect.map(parameters, (found) =>
+        ReservedPool.layer("turns", 1, { ...found, lock_timeout: String(turnLockMillis) })
+      )
+    )
+  ),
   Layer.provide(
     Layer.effect(
       PoolSettings,

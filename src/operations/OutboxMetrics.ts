@@ -157,7 +157,7 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
             return yield* queue.fetch(parts)
           }),
           mark: Effect.fnUntraced(function* (runs) {
-            // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch, which does not wait for the mark.
+            // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch. A late mark is measured from a later one.
             const batches = new Map(
               runs.map(({ lane, receipt, topic }) => [`${topic}/${receipt.partition}`, fetchedMillis.get(lane)])
             )

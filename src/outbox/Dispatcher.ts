@@ -11,8 +11,9 @@
  * 4. The broker appends one aggregate's part of a batch as a whole: a lane lies in one partition, and a send is one record batch.
  *
  * So a dispatcher that has lost its lane without knowing can only repeat events. Take any event of its batch. Each earlier event of the aggregate is
- * either acknowledged or in the same batch (1). An acknowledged event is at the broker. Events of the same batch arrive in order, as a whole (4) or
- * one piece after the other (3). Only acknowledged events are marked (2). Consumers see duplicates, but never a newer event before the first delivery of an older one.
+ * either acknowledged or in the same batch (1): only acknowledged events are marked (2) or left out of a fetch. An acknowledged event is at the broker.
+ * Events of the same batch arrive in order, as a whole (4) or one piece after the other (3). Consumers see duplicates, but never a newer event before
+ * the first delivery of an older one.
  *
  * An outage is not a poison message. `BrokerUnavailable` and `TopicUnavailable` say nothing about the data: the events stay in the queue, and no
  * attempt is counted. An attempt counts only if the broker refuses an event that was sent alone. Then holds/Holds.ts decides about the event.
@@ -63,14 +64,11 @@ export interface Sent {
   readonly returned: ReadonlySet<Lane>
 }
 
-const none: ReadonlySet<bigint> = new Set()
-
 /** See {@link Dispatcher}. */
 export interface DispatcherService {
   /**
    * Fetches the parts and packs their events into batches: the lanes of one topic and partition together, as many as fit. Parks events of held
-   * aggregates. `cut` are the lanes that have more events. Events with a `seq` in
-   * `without` are left out: their mark is on its way.
+   * aggregates. `cut` are the lanes that have more events. Events with a `seq` in `without` are left out: their mark is on its way.
    */
   readonly fetch: (
     parts: ReadonlyArray<LanePart>,
@@ -112,13 +110,13 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
       const batchesOf = (events: ReadonlyArray<QueuedEvent>) =>
         toBatches(events, { ...settings, partitionsOf: publisher.partitionsOf })
 
-      const fetchUnsent = (parts: ReadonlyArray<LanePart>, without: ReadonlySet<bigint>) =>
+      const fetchUnsent = (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) =>
         Effect.map(
           queue.fetch(parts),
-          Array.map((part) => ({ ...part, events: part.events.filter(({ seq }) => !without.has(seq)) }))
+          Array.map((part) => ({ ...part, events: part.events.filter(({ seq }) => without?.has(seq) !== true) }))
         )
 
-      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without = none) {
+      const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) {
         const fetched = yield* fetchUnsent(parts, without)
         const found = fetched.flatMap(({ events }) => events)
         const cut = new Set(fetched.filter(({ isCut }) => isCut).map(({ lane }) => lane))
@@ -132,7 +130,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           const others = events.filter((event) => event.held !== true)
           const parked = ofHeld.length === 0 ? 0 : yield* holds.park(lane, ofHeld)
           // No row could be parked now: the lane is not fetched again before the next poll.
-          if (parked === 0 && others.length === 0) cut.delete(lane)
+          if (ofHeld.length > 0 && parked === 0 && others.length === 0) cut.delete(lane)
           const part = parts.find((one) => one.lane === lane)!
           // A held aggregate may have many batches in the queue. The lane's other events don't wait until all of them are parked.
           const [again] =

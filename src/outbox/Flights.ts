@@ -14,6 +14,8 @@ export interface Flight {
   open: number
   /** Its acknowledgements that are not marked. */
   unmarked: number
+  /** Those of them that are of the lane's last round, which ends with them. */
+  earlier: number
   /** Its size in batches (LaneParts.ts). */
   load: number
   /** The fetch left events behind. */
@@ -91,7 +93,9 @@ export const make = Effect.fnUntraced(function* (options: {
   const land = (lane: Lane, flight: Flight) => {
     flights.delete(lane)
     options.leave(lane)
-    if (!flight.isFailed) options.stopped.forget(lane)
+    // It may have become ready before it failed.
+    if (flight.isFailed) ready.delete(lane)
+    else options.stopped.forget(lane)
     if (hasMore(flight)) wake(lane)
     if (flights.size === 0) haveLanded.openUnsafe()
   }
@@ -100,8 +104,9 @@ export const make = Effect.fnUntraced(function* (options: {
     const flight = flights.get(lane)
     if ((flight !== undefined && (flight.open > 0 || flight.isFailed)) || !options.enter(lane)) return false
     if (flight !== undefined) options.leave(lane)
-    const unmarked = flight?.unmarked ?? 0
-    flights.set(lane, { open: 1, unmarked, load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false })
+    const earlier = flight?.unmarked ?? 0
+    const begun = { load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false }
+    flights.set(lane, { ...begun, open: 1, unmarked: earlier, earlier })
     return true
   }
 
@@ -140,7 +145,7 @@ export const make = Effect.fnUntraced(function* (options: {
         for (const lane of lanes) {
           const flight = flights.get(lane)!
           if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
-          else if (!flight.isFailed) options.stopped.forget(lane)
+          else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)
         }
       }),
     load: () => {

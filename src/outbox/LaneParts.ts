@@ -10,8 +10,8 @@ export type Bounds = Pick<(typeof QueueSettings)["Service"], "batchSize" | "batc
 
 /**
  * Bounds the events in memory between fetch and mark. All lanes share `batches`, and each lane may always have 1/64 of them. So a lane never waits
- * for room that other lanes have taken. Memory holds at most twice `batches`, or one event of each lane; a probe of a failed partition may add a
- * part of its lane.
+ * for room that other lanes have taken. Memory holds at most three times `batches`, with those that are being marked; or one event of each lane. A
+ * probe of a failed partition may add a part of its lane.
  */
 export const InFlightSettings = Context.Reference<{ readonly batches: number }>("paid-once/outbox/InFlightSettings", {
   // Two for each of eight partitions: while one is sent, the other is fetched or marked.

@@ -24,7 +24,7 @@ export const LaneWorkersSettings = Context.Reference<{
   readonly pollMillis: number
 }>("paid-once/outbox/LaneWorkersSettings", { defaultValue: () => ({ pollMillis: 1_000 }) })
 
-/** The interval at which a stage or a poll without work shows health that it is alive, where polls are rarer. */
+/** The interval at which turns or a poll without work show health that they are alive, where polls are rarer. */
 const stampMillis = 5_000
 
 export class LaneWorkers extends Context.Service<
@@ -103,7 +103,7 @@ export class LaneWorkers extends Context.Service<
           Effect.gen(function* () {
             yield* Effect.raceFirst(
               pollRequests.next(pollMillis),
-              // Neither a long poll nor a stage without work is a fiber that hangs.
+              // Neither a long poll nor a turn without work is a fiber that hangs.
               Effect.forever(Effect.andThen(Effect.sleep(stampMillis), Effect.andThen(stamp, pipeline.stamp)))
             )
             yield* pipeline.stamp

@@ -170,7 +170,7 @@ export const make = Effect.fnUntraced(function* (options: {
         const left = batch.events.filter((event) => !marked.has(event))
         const parts = [...Map.groupBy(left, ({ lane }) => lane)]
         if (parts.length === 1) return fail(parts[0]![0], cause)
-        // The failing lane is unknown, so each lane is sent by Function.identity.
+        // The failing lane is unknown, so each lane is sent by itself.
         return Effect.forEach(parts, ([, [first, ...rest]]) => send({ ...batch, events: [first!, ...rest] }), {
           discard: true
         })

@@ -50,7 +50,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "poll-comes-last",
-    breaks: "after an outage of Postgres the poll waits for half a minute, when the stages work again",
+    breaks: "after an outage of Postgres the poll waits for half a minute, when the turns work again",
     file: laneWorkers,
     find: "{ restartCapMillis: Pipeline.longestWaitMillis }",
     replace: "{}",

@@ -94,9 +94,25 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "busy-and-never-healthy",
     breaks: "a lane that has failed once is reported as stopped for as long as it is busy",
     file: flights,
-    find: "else if (!flight.isFailed) options.stopped.forget(lane)",
+    find: "else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)",
     replace: "",
     seenBy: { file: flightsTest, test: "a lane that is never without a batch" }
+  },
+  {
+    name: "part-of-a-round-heals",
+    breaks: "a lane of which one topic fails each time is tried again without growing waits",
+    file: flights,
+    find: "else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed)",
+    replace: "else if (!flight.isFailed)",
+    seenBy: { file: flightsTest, test: "a lane that fails in each round waits longer" }
+  },
+  {
+    name: "ready-though-failed",
+    breaks: "a lane whose mark has just failed is tried again without its wait",
+    file: flights,
+    find: "if (flight.isFailed) ready.delete(lane)",
+    replace: "if (flight.isFailed) ready.has(lane)",
+    seenBy: { file: flightsTest, test: "a lane that was ready again before its mark failed" }
   },
   {
     name: "one-error-fails-all-partitions",

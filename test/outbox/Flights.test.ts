@@ -113,6 +113,41 @@ it.effect("a lane that has failed is not fetched again before its mark", () =>
   })
 )
 
+it.effect("a lane that fails in each round waits longer each time, though part of each round is marked", () =>
+  Effect.gen(function* () {
+    const { flights, stopped } = yield* counted
+    const lane = allLanes[0]!
+    for (const attempt of [1, 2]) {
+      flights.wake(lane)
+      assert.deepStrictEqual(flights.board(none), [lane])
+      // One topic's batch is acknowledged and marked, while that of another topic is still being sent.
+      flights.owe([lane])
+      yield* flights.settle([lane])
+      flights.of(lane).isFailed = true
+      yield* stopped.failed(lane, Cause.die("on purpose"))
+      yield* flights.close([lane])
+      assert.deepStrictEqual(stopped.list(), [{ lane, attempt }])
+      yield* TestClock.adjust("1 minute")
+    }
+  })
+)
+
+it.effect("a lane that was ready again before its mark failed waits", () =>
+  Effect.gen(function* () {
+    const { flights, stopped } = yield* counted
+    const lane = allLanes[0]!
+    flights.wake(lane)
+    flights.board(none)
+    flights.owe([lane])
+    yield* flights.close([lane])
+    flights.wake(lane)
+    flights.of(lane).isFailed = true
+    yield* stopped.failed(lane, Cause.die("on purpose"))
+    yield* flights.settle([lane])
+    assert.deepStrictEqual(flights.board(none), [])
+  })
+)
+
 it.effect("a lane that is never without a batch is healthy after a mark", () =>
   Effect.gen(function* () {
     const { flights, stopped } = yield* counted

@@ -109,7 +109,7 @@ it.live("a poll that failed is repeated after the poll interval, however rarely 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("after an outage of Postgres the poll is back as soon as the stages are, within five seconds", () =>
+it.live("after an outage of Postgres the poll is back as soon as the turns are, within five seconds", () =>
   Effect.gen(function* () {
     const waits: Array<number> = []
     const logger = Logger.make(({ message }) => {
