@@ -24,7 +24,7 @@ export const LaneWorkersSettings = Context.Reference<{
   readonly pollMillis: number
 }>("paid-once/outbox/LaneWorkersSettings", { defaultValue: () => ({ pollMillis: 1_000 }) })
 
-/** The interval at which turns or a poll without work show health that they are alive, where polls are rarer. */
+/** Turns and poll without work show health that they are alive at this interval, or at that of the polls if it is shorter. */
 const stampMillis = 5_000
 
 export class LaneWorkers extends Context.Service<

@@ -1,4 +1,4 @@
-/** What a turn's statements cost on the wire, and what waits for what. */
+/** The packets of a turn's statements, and the statements that wait for none of them. */
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
