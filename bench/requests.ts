@@ -90,7 +90,7 @@ export const requests = Effect.fnUntraced(function* (options: {
   readonly clients: number
   readonly rounds: number
   readonly seconds: number
-  /** Of each kind of request at each server, before the first block. V8 compiles ours for some five seconds. */
+  /** Of each kind of request at each server, before the first block. V8 compiles ours for some seconds. */
   readonly warmUpSeconds: number
 }) {
   if (!Contenders.areInstalled())

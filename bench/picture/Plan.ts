@@ -117,7 +117,7 @@ const recovery = (disturbance: Disturbance, freezeSeconds: number): Scene => ({
   }[disturbance],
   disturbance,
   freezeSeconds,
-  about: 2 * (2 * besideSeconds + 10 + (disturbance === "kill" ? 0 : freezeSeconds))
+  about: 2 * (2 * besideSeconds + 8 + (disturbance === "kill" ? 0 : freezeSeconds))
 })
 const requests = (size: {
   readonly rounds: number
@@ -160,10 +160,10 @@ const usual: ReadonlyArray<Scene> = [
   }),
   orders,
   steady(2_000, { seconds: 3 }),
-  requests({ rounds: 1, seconds: 2, warmUpSeconds: 5 }),
+  requests({ rounds: 1, seconds: 1, warmUpSeconds: 3 }),
   recovery("kill", 0),
   recovery("outage", 10),
-  { kind: "together", title: "several dispatchers", events: 100_000, relays: [1, 2, 4], about: 45 },
+  { kind: "together", title: "several dispatchers", events: 100_000, relays: [1, 2, 4], about: 36 },
   steady(500, { title: "500/s, old reader", oldReader: { published: 100_000 }, warmUpSeconds: 0 }),
   steady(500, { title: "500/s, 4 kB", dataBytes: 4_096, warmUpSeconds: 0 }),
   recovery("freeze", 10),
