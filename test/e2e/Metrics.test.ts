@@ -147,7 +147,7 @@ it.live("every metric is there from the start, with its meaning, and counts what
     assert.strictEqual(value(before, "broker_available"), 1)
     assert.strictEqual(value(before, "listen_connected"), 1)
     assert.strictEqual(value(before, `fiber_restarts_total{fiber="control-connection"}`), 0)
-    for (const [pool, connections] of Object.entries({ requests: 16, dispatcher: 10, workers: 4 })) {
+    for (const [pool, connections] of Object.entries({ requests: 16, dispatcher: 9, workers: 4 })) {
       assert.strictEqual(value(before, `db_pool_connections_max{pool="${pool}"}`), connections)
     }
 
