@@ -270,9 +270,16 @@ it.live("a mark that failed and is tried again keeps no other lane's mark waitin
     )
     // A stop waits for the mark.
     yield* Effect.addFinalizer(() => Deferred.succeed(isUnlocked, undefined))
+    const waiting = sql<{ readonly name: string }>`
+      SELECT application_name AS name FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`
     yield* Counters.eventually(
       "the second mark to wait for the lock",
-      Effect.map(sql`SELECT FROM pg_locks WHERE NOT granted`, (waiting) => tries === 2 && waiting.length > 0)
+      Effect.map(waiting, (sessions) => tries === 2 && sessions.length > 0)
+    )
+    assert.deepStrictEqual(
+      (yield* waiting).filter(({ name }) => name.endsWith(" turns")),
+      [],
+      "no turn waits"
     )
     for (const lane of [1, 2, 3]) yield* append(lane)
     yield* Counters.eventually(
