@@ -34,7 +34,7 @@ const start = Effect.gen(function* () {
   })
   const context = yield* Layer.build(
     Layer.fresh(
-      Layer.effectContext(Effect.map(Effect.context<Queue>(), (all) => all)).pipe(
+      Layer.effectContext(Effect.context<Queue>()).pipe(
         Layer.provide(Queue.layer),
         Layer.provide(Dispatching.dispatcherDatabase),
         Layer.provide(watch)
@@ -70,10 +70,7 @@ it.live("polls and late marks wait for no statement of a turn", () =>
       const events = yield* Lanes.fetch(queue, lane, [])
       const locked = yield* Transaction.run(
         Effect.gen(function* () {
-          yield* Effect.flatMap(
-            Transaction,
-            (transaction) => transaction.sql`SELECT 1 AS one FROM outbox_events FOR UPDATE`
-          )
+          yield* Transaction.use((own) => own.sql`SELECT 1 AS one FROM outbox_events FOR UPDATE`)
           const mark = yield* Effect.forkDetach(Lanes.mark(queue, lane, events, receipt))
           yield* Counters.eventually(
             "the mark to wait for the lock",
