@@ -2,7 +2,7 @@
  * Supervised fibers: every long-lived loop that can fail is started by {@link forkLoop}, which logs its failures and defects, retries them
  * by a schedule with jittered backoff, and stamps its progress for health. A fiber that is forked by hand ends without a message.
  */
-import { Cause, Context, Duration, Effect, Layer, Metric, Schedule, type Scope } from "effect"
+import { Cause, Clock, Context, Duration, Effect, Layer, Metric, Schedule, type Scope } from "effect"
 import * as Backoff from "./Backoff.ts"
 import * as DatabaseOutage from "./DatabaseOutage.ts"
 import * as Monotonic from "./Monotonic.ts"
@@ -25,25 +25,21 @@ export class Fibers extends Context.Service<
   Fibers,
   {
     readonly states: Effect.Effect<ReadonlyArray<FiberState>>
-    readonly update: (name: string, change: (state: FiberState) => FiberState) => Effect.Effect<void>
+    readonly update: (name: string, change: (state: FiberState, nowMillis: number) => FiberState) => Effect.Effect<void>
     readonly remove: (name: string) => Effect.Effect<void>
   }
 >()("paid-once/platform/Fibers") {
   static readonly layer = Layer.sync(Fibers, () => {
     // Changed in place: loops stamp their progress up to thousands of times a second.
     const states = new Map<string, FiberState>()
+    const fresh = { status: "running", restarts: 0, lastError: undefined } as const
     return Fibers.of({
       states: Effect.sync(() => [...states.values()]),
       update: (name, change) =>
-        Effect.map(Monotonic.millis, (now) => {
-          const fresh: FiberState = {
-            name,
-            status: "running",
-            restarts: 0,
-            lastProgressMillis: now,
-            lastError: undefined
-          }
-          states.set(name, change(states.get(name) ?? fresh))
+        Effect.clockWith((clock) => {
+          const now = Monotonic.millisUnsafe(clock)
+          states.set(name, change(states.get(name) ?? { ...fresh, name, lastProgressMillis: now }, now))
+          return Effect.void
         }),
       remove: (name) => Effect.sync(() => void states.delete(name))
     })
@@ -77,14 +73,13 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
   yield* fibers.update(name, (state) => state)
   yield* Effect.addFinalizer(() => fibers.remove(name))
   const outages = yield* Outages.Outages
-  const stamp = Effect.flatMap(Monotonic.millis, (now) =>
-    fibers.update(name, (state) => ({ ...state, status: "running", lastProgressMillis: now }))
-  )
+  const clock = yield* Clock.Clock
+  const stamp = fibers.update(name, (state, now) => ({ ...state, status: "running", lastProgressMillis: now }))
   const succeeded = Effect.andThen(stamp, outages.recovered(name))
   let startedMillis = Number.NEGATIVE_INFINITY
   /** A step may stamp its progress before it does what had failed. One that has run for longer than any wait has done it. */
-  const stampInStep = Effect.flatMap(Monotonic.millis, (now) =>
-    now - startedMillis > (restartCapMillis ?? Backoff.restartCapMillis) ? succeeded : stamp
+  const stampInStep = Effect.suspend(() =>
+    Monotonic.millisUnsafe(clock) - startedMillis > (restartCapMillis ?? Backoff.restartCapMillis) ? succeeded : stamp
   )
   const tell = (cause: Cause.Cause<E>, line: string) => {
     const outage = Outages.ofCause(cause) ?? DatabaseOutage.told(cause)
@@ -103,14 +98,21 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
       ])
     })
   )
-  yield* Effect.flatMap(Monotonic.millis, (now) => {
-    startedMillis = now
-    return Effect.isEffect(step) ? step : step(stampInStep)
-  }).pipe(
-    // A defect is retried as a failure is.
-    Effect.sandbox,
+  // A defect is retried as a failure is.
+  const run = Effect.sandbox(
+    Effect.suspend(() => {
+      startedMillis = Monotonic.millisUnsafe(clock)
+      return Effect.isEffect(step) ? step : step(stampInStep)
+    })
+  )
+  /** Goes on after a failure. The schedule begins with it: to set one up for each step would cost more than a short step. */
+  const retry = (cause: Cause.Cause<E>) => {
+    const first = [Effect.fail(cause)]
+    return Effect.suspend(() => first.pop() ?? run).pipe(Effect.retry(restart))
+  }
+  yield* run.pipe(
     // Inside of the loop, so that a success ends this retry and the next failure begins the schedule anew.
-    Effect.retry(restart),
+    Effect.catch(retry),
     Effect.andThen(succeeded),
     Effect.forever,
     // Polls and samples belong to no trace. Work for a request joins its trace by Tracing.within.

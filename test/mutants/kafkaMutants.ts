@@ -86,8 +86,8 @@ export const kafkaMutants: ReadonlyArray<Mutant> = [
     name: "stamps-before-it-has-failed",
     breaks: "a loop that shows progress before it fails ends its outage with each attempt",
     file: "src/platform/Supervised.ts",
-    find: "now - startedMillis > (restartCapMillis ?? Backoff.restartCapMillis) ?",
-    replace: "now >= startedMillis ?",
+    find: "Monotonic.millisUnsafe(clock) - startedMillis > (restartCapMillis ?? Backoff.restartCapMillis) ?",
+    replace: "Monotonic.millisUnsafe(clock) >= startedMillis ?",
     seenBy: { file: outagesTest, test: "a loop that shows progress before it fails" }
   },
   {
