@@ -131,7 +131,9 @@ export class OutOfOrderVersions extends Context.Service<
                       )
                     )
               )
-              return yield* Effect.forEach(fetched, sift)
+              return fetched.every(({ events }) => outOfOrderIn(events).size === 0)
+                ? fetched
+                : yield* Effect.forEach(fetched, sift)
             })
           })
         ).pipe(

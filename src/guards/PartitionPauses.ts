@@ -5,7 +5,7 @@
  * Decorates {@link Queue}, {@link Publisher} and {@link Holds}. Without it every round sends to unreachable partitions. Each such send may take as
  * long as its time limit, and the other topics of its lanes wait for it.
  */
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { Holds } from "../outbox/holds/Holds.ts"
 import type { Lane } from "../outbox/Lane.ts"
 import { PollRequests } from "../outbox/PollRequests.ts"
@@ -57,6 +57,7 @@ export class PartitionPauses extends Context.Service<
       const pollRequests = yield* PollRequests
       const { backoffBaseMillis, backoffCapMillis } = yield* PauseSettings
       const { sessionTimeoutMillis } = yield* ControlSettings
+      const clock = yield* Clock.Clock
       const rules = yield* PauseRules.make({
         baseMillis: backoffBaseMillis,
         capMillis: backoffCapMillis,
@@ -72,26 +73,27 @@ export class PartitionPauses extends Context.Service<
       )
 
       /** Runs a send or a metadata request, unless the place is paused, and notes whether it was reached. A refusal counts as reached. */
-      const attempt = Effect.fnUntraced(function* <A, E extends PauseRules.SendError>(
+      const attempt = <A, E extends PauseRules.SendError>(
         topic: string,
         place: PauseRules.Place | undefined,
         send: Effect.Effect<A, E>
-      ) {
-        const sentMillis = yield* Monotonic.millis
-        const reached = Effect.suspend(() => rules.end(topic, place, sentMillis))
-        return yield* rules.attempt(
-          topic,
-          place,
-          send.pipe(
-            Effect.tap(() => reached),
-            Effect.tapError((error) =>
-              error._tag === "MessageRejected"
-                ? reached
-                : Effect.andThen(rules.begin(topic, place, error, sentMillis), pollAtNextEnd)
+      ) =>
+        Effect.suspend(() => {
+          const sentMillis = Monotonic.millisUnsafe(clock)
+          const reached = Effect.suspend(() => rules.end(topic, place, sentMillis))
+          return rules.attempt(
+            topic,
+            place,
+            send.pipe(
+              Effect.tap(() => reached),
+              Effect.tapError((error) =>
+                error._tag === "MessageRejected"
+                  ? reached
+                  : Effect.andThen(rules.begin(topic, place, error, sentMillis), pollAtNextEnd)
+              )
             )
           )
-        )
-      })
+        })
 
       /** The last turn of each partition that was chosen for a probe. */
       const turns = new Map<string, number>()
@@ -141,6 +143,7 @@ export class PartitionPauses extends Context.Service<
           ...queue,
           ready: (all) => Effect.andThen(pollAtNextEnd, Effect.flatMap(views(all), queue.ready)),
           fetch: Effect.fnUntraced(function* (parts) {
+            if (!rules.hasFailures()) return yield* queue.fetch(parts)
             const choices = yield* choose(parts.map(({ lane }) => lane))
             if (choices.size === 0) return yield* queue.fetch(parts)
             const first = yield* queue.fetch(

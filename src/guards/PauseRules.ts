@@ -79,6 +79,8 @@ export interface PauseRules {
   readonly runningIn: (lane: Lane) => Effect.Effect<ReadonlyArray<string>>
   /** The failed places of the lane. */
   readonly failedIn: (lane: Lane) => Effect.Effect<ReadonlyArray<FailedPlace>>
+  /** Whether any place has failed and was not reached since. */
+  readonly hasFailures: () => boolean
   /** How many more probes may start now. */
   readonly room: () => number
   /** Records that the place waits only for room to be probed. */
@@ -264,6 +266,7 @@ export const make = Effect.fnUntraced(function* (options: {
                 })
             )
       ),
+    hasFailures: () => failures.size > 0,
     room: () => maxProbes - probed.size,
     waitFor: (topic, place) => Effect.map(Monotonic.millis, (now) => void waited.set(keyOf(topic, place), now)),
     all: Effect.map(Monotonic.millis, (now) => byTopic(at(now).values(), now)),

@@ -7,7 +7,7 @@
  *
  * Decorates the {@link Publisher}. Without it the broker refuses each batch of a backlog as often as it takes to divide it.
  */
-import { Effect, Layer } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import { MessageRejected } from "../brokers/Broker.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import type { QueuedEvent } from "../outbox/Queue.ts"
@@ -23,32 +23,34 @@ export const layer: Layer.Layer<Publisher, never, Publisher> = Layer.effect(
   Publisher,
   Effect.gen(function* () {
     const publisher = yield* Publisher
+    const clock = yield* Clock.Clock
     /** The least that was refused, by topic. */
     const limits = new Map<string, { readonly bytes: number; readonly untilMillis: number }>()
-    const limitOf = (topic: string, now: number) => {
+    const now = () => Monotonic.millisUnsafe(clock)
+    const limitOf = (topic: string) => {
       const limit = limits.get(topic)
-      if (limit !== undefined && limit.untilMillis <= now) limits.delete(topic)
+      if (limit !== undefined && limit.untilMillis <= now()) limits.delete(topic)
       return limits.get(topic)?.bytes ?? Number.POSITIVE_INFINITY
     }
 
     return Publisher.of({
       ...publisher,
-      publish: Effect.fnUntraced(function* (batch) {
-        const { events, partition, topic } = batch
-        // One event alone is always tried.
-        if (limits.size > 0 && events.length > 1 && bytesOf(events) >= limitOf(topic, yield* Monotonic.millis)) {
-          const reason = "as much was refused as too large a moment ago"
-          return yield* new MessageRejected({ topic, partition, reason, isTooLarge: true })
-        }
-        return yield* Effect.tapError(publisher.publish(batch), (error) =>
-          error._tag !== "MessageRejected" || error.isTooLarge !== true || events.length === 1
-            ? Effect.void
-            : Effect.map(Monotonic.millis, (now) => {
-                const bytes = Math.min(bytesOf(events), limitOf(topic, now))
-                limits.set(topic, { bytes, untilMillis: now + believedMillis })
-              })
-        )
-      })
+      publish: (batch) =>
+        Effect.suspend(() => {
+          const { events, partition, topic } = batch
+          // One event alone is always tried.
+          if (limits.size > 0 && events.length > 1 && bytesOf(events) >= limitOf(topic)) {
+            const reason = "as much was refused as too large a moment ago"
+            return Effect.fail(new MessageRejected({ topic, partition, reason, isTooLarge: true }))
+          }
+          return Effect.tapError(publisher.publish(batch), (error) =>
+            Effect.sync(() => {
+              if (error._tag !== "MessageRejected" || error.isTooLarge !== true || events.length === 1) return
+              const bytes = Math.min(bytesOf(events), limitOf(topic))
+              limits.set(topic, { bytes, untilMillis: now() + believedMillis })
+            })
+          )
+        })
     })
   })
 )

@@ -17,18 +17,20 @@ export const layer: Layer.Layer<Publisher, never, Publisher | TopicChecks> = Lay
     /** What `prepare` said last. */
     const counts = new Map<string, number>()
 
-    const prepare = Effect.fnUntraced(function* (topic: string) {
-      const known = yield* checks.lastFit(topic)
-      if (known !== undefined) {
-        counts.set(topic, known)
-        return known
-      }
+    const inspect = Effect.fnUntraced(function* (topic: string) {
       const { findings, partitions } = yield* checks.inspect(topic)
       const broken = findings.find(({ kind }) => kind === "stops")
       if (broken !== undefined) return yield* new TopicUnavailable({ topic, reason: broken.sentence })
-      counts.set(topic, partitions)
       return partitions
     })
+    const prepare = (topic: string) =>
+      checks.lastFit(topic).pipe(
+        Effect.flatMap((known) => (known === undefined ? inspect(topic) : Effect.succeed(known))),
+        Effect.map((partitions) => {
+          counts.set(topic, partitions)
+          return partitions
+        })
+      )
 
     return Publisher.of({
       prepare,

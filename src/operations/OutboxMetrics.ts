@@ -79,6 +79,8 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
     Effect.gen(function* () {
       const publisher = yield* Publisher
       const sql = yield* SqlClient.SqlClient
+      const clock = yield* Clock.Clock
+      const services = yield* Effect.context()
       let aheadMillis: number | undefined
       let published = true
 
@@ -101,35 +103,37 @@ export const layerLatency: Layer.Layer<Publisher, never, Publisher | SqlClient.S
 
       return Publisher.of({
         ...publisher,
-        publish: Effect.fnUntraced(function* (batch) {
-          const receipt = yield* publisher.publish(batch)
-          published = true
-          if (aheadMillis !== undefined) {
-            const ackedMillis = (yield* Clock.currentTimeMillis) + aheadMillis
-            yield* Metric.update(
-              publishLatency,
-              Math.max(0, ackedMillis - Date.parse(batch.events[0].occurredAt)) / 1_000
-            )
-          }
-          return receipt
-        })
+        publish: (batch) =>
+          Effect.map(publisher.publish(batch), (receipt) => {
+            published = true
+            if (aheadMillis !== undefined) {
+              const tookMillis = clock.currentTimeMillisUnsafe() + aheadMillis - Date.parse(batch.events[0].occurredAt)
+              publishLatency.updateUnsafe(Math.max(0, tookMillis) / 1_000, services)
+            }
+            return receipt
+          })
       })
     })
   )
 
-/** Counts the events, type by type. */
-const count = (events: ReadonlyArray<QueuedEvent>, series: (eventType: string) => ReturnType<typeof published>) =>
-  Effect.forEach(
-    Map.groupBy(events, ({ eventType }) => eventType),
-    ([eventType, group]) => Metric.update(series(eventTypeLabel(eventType)), group.length),
-    { discard: true }
-  )
+/** Counts the events, type by type. Plain code, like all metrics of each turn: an effect for each costs as much as the count. */
+const count = (
+  events: ReadonlyArray<QueuedEvent>,
+  series: (eventType: string) => ReturnType<typeof published>,
+  services: Context.Context<never>
+) => {
+  for (const [eventType, { length }] of Map.groupBy(events, ({ eventType }) => eventType)) {
+    series(eventTypeLabel(eventType)).updateUnsafe(length, services)
+  }
+}
 
 /** Counts what is published and what fails, and measures each batch from its fetch to its mark. */
 export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publisher> = Layer.effectContext(
   Effect.gen(function* () {
     const queue = yield* Queue
     const publisher = yield* Publisher
+    const clock = yield* Clock.Clock
+    const services = yield* Effect.context()
     const fetchedMillis = new Map<Lane, number>()
     return Context.make(
       Publisher,
@@ -137,12 +141,16 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
         ...publisher,
         publish: (batch) =>
           publisher.publish(batch).pipe(
-            Effect.tap(() => count(batch.events, published)),
+            Effect.map((receipt) => {
+              count(batch.events, published, services)
+              return receipt
+            }),
             Effect.tapError((error) =>
-              // A batch that is refused is sent again in pieces.
-              error._tag === "MessageRejected" && batch.events.length > 1
-                ? Effect.void
-                : count(batch.events, (eventType) => failed(eventType, error._tag))
+              Effect.sync(() => {
+                // A batch that is refused is sent again in pieces.
+                if (error._tag === "MessageRejected" && batch.events.length > 1) return
+                count(batch.events, (eventType) => failed(eventType, error._tag), services)
+              })
             )
           )
       })
@@ -151,20 +159,24 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
         Queue,
         Queue.of({
           ...queue,
-          fetch: Effect.fnUntraced(function* (parts) {
-            const began = yield* Monotonic.millis
-            for (const { lane } of parts) fetchedMillis.set(lane, began)
-            return yield* queue.fetch(parts)
-          }),
-          mark: Effect.fnUntraced(function* (runs) {
-            // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch. A late mark is measured from a later one.
-            const batches = new Map(
-              runs.map(({ lane, receipt, topic }) => [`${topic}/${receipt.partition}`, fetchedMillis.get(lane)])
-            )
-            yield* queue.mark(runs)
-            const now = yield* Monotonic.millis
-            for (const began of batches.values()) yield* Metric.update(batchSeconds, (now - (began ?? now)) / 1_000)
-          })
+          fetch: (parts) =>
+            Effect.suspend(() => {
+              const began = Monotonic.millisUnsafe(clock)
+              for (const { lane } of parts) fetchedMillis.set(lane, began)
+              return queue.fetch(parts)
+            }),
+          mark: (runs) =>
+            Effect.suspend(() => {
+              // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch. A late mark is measured from a later one.
+              const batches = new Map(
+                runs.map(({ lane, receipt, topic }) => [`${topic}/${receipt.partition}`, fetchedMillis.get(lane)])
+              )
+              return Effect.map(queue.mark(runs), () => {
+                const now = Monotonic.millisUnsafe(clock)
+                for (const began of batches.values())
+                  batchSeconds.updateUnsafe((now - (began ?? now)) / 1_000, services)
+              })
+            })
         })
       )
     )

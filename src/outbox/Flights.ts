@@ -49,11 +49,11 @@ export interface Flights {
   /** Adds one item that each lane's next fetch waits for. */
   readonly open: (lanes: Iterable<Lane>) => void
   /** Removes one item that each lane's next fetch waits for. */
-  readonly close: (lanes: Iterable<Lane>) => Effect.Effect<void>
+  readonly close: (lanes: Iterable<Lane>) => void
   /** Keeps the lanes in flight until the mark of one acknowledgement more. */
   readonly owe: (lanes: Iterable<Lane>) => void
   /** An acknowledgement of each lane is marked, or its mark has failed. */
-  readonly settle: (lanes: Iterable<Lane>) => Effect.Effect<void>
+  readonly settle: (lanes: Iterable<Lane>) => void
   /** The size of all lanes in flight. */
   readonly load: () => number
   /** Whether the next send may have events of the lane. */
@@ -128,31 +128,25 @@ export const make = Effect.fnUntraced(function* (options: {
     open: (lanes) => {
       for (const lane of lanes) flights.get(lane)!.open++
     },
-    close: (lanes) =>
-      Effect.sync(() => {
-        for (const lane of lanes) {
-          const flight = flights.get(lane)!
-          if (--flight.open > 0) continue
-          if (flight.unmarked === 0) land(lane, flight)
-          else if (hasMore(flight)) makeReady(lane)
-        }
-      }),
+    close: (lanes) => {
+      for (const lane of lanes) {
+        const flight = flights.get(lane)!
+        if (--flight.open > 0) continue
+        if (flight.unmarked === 0) land(lane, flight)
+        else if (hasMore(flight)) makeReady(lane)
+      }
+    },
     owe: (lanes) => {
       for (const lane of lanes) flights.get(lane)!.unmarked++
     },
-    settle: (lanes) =>
-      Effect.sync(() => {
-        for (const lane of lanes) {
-          const flight = flights.get(lane)!
-          if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
-          else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)
-        }
-      }),
-    load: () => {
-      let load = 0
-      for (const flight of flights.values()) load += flight.load
-      return load
+    settle: (lanes) => {
+      for (const lane of lanes) {
+        const flight = flights.get(lane)!
+        if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
+        else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)
+      }
     },
+    load: () => [...flights.values()].reduce((sum, { load }) => sum + load, 0),
     isOurs: (lane) => !isStopping && options.owns(lane) && flights.get(lane)?.isFailed !== true,
     isStopping: () => isStopping,
     stop: Effect.suspend(() => {

@@ -24,12 +24,11 @@ export const GatheringSettings = Context.Reference<{
 
 /** See {@link make}. */
 export interface Gathering {
-  /** A send begins, or waits for its sender. Returns what must be run at its end. */
-  readonly begin: () => Effect.Effect<void>
-  /** Waits until no send is in flight, but no longer than the settings say. */
-  readonly wait: Effect.Effect<void>
-  /** Waits until the next fetch may begin. */
-  readonly apart: Effect.Effect<void>
+  /** A send begins, or waits for its sender. */
+  readonly begin: () => void
+  readonly end: () => void
+  /** Waits until the next fetch may begin, and no send is in flight. For the latter no longer than the settings say. */
+  readonly pause: Effect.Effect<void>
   /** A fetch begins. A turn that only marks delays no fetch. */
   readonly fetches: () => void
 }
@@ -40,21 +39,20 @@ export const make = Effect.gen(function* () {
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
-  const end = Effect.sync(() => {
-    if (--sends === 0) areSent.openUnsafe()
-  })
+  /** Sends end while fetches are kept apart, as a rule: then this waits for nothing. */
+  const sent = (longestLeftMillis: number) =>
+    sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(Math.max(0, longestLeftMillis)))
   return {
     begin: () => {
       sends++
       areSent.closeUnsafe()
-      return end
     },
-    wait: Effect.suspend(() =>
-      sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(longestMillis))
-    ),
-    apart: Effect.suspend(() => {
+    end: () => {
+      if (--sends === 0) areSent.openUnsafe()
+    },
+    pause: Effect.suspend(() => {
       const left = nextMillis - Monotonic.millisUnsafe(clock)
-      return left > 0 ? Effect.sleep(left) : Effect.void
+      return left > 0 ? Effect.flatMap(Effect.sleep(left), () => sent(longestMillis - left)) : sent(longestMillis)
     }),
     fetches: () => {
       nextMillis = Monotonic.millisUnsafe(clock) + apartMillis

@@ -119,11 +119,15 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Gives a sender work for these lanes. They are in flight until its end, and fail if it ends in a defect. */
   const give = (topic: string, partition: number | undefined, lanes: Iterable<Lane>, work: Senders.Work) => {
     flights.open(lanes)
-    const ended = gathering.begin()
+    gathering.begin()
+    const end = () => {
+      gathering.end()
+      flights.close(lanes)
+    }
     enqueue(topic, partition, () =>
       Effect.suspend(work).pipe(
         Effect.catchCause((cause) => Effect.forEach(lanes, (lane) => fail(lane, cause), { discard: true })),
-        Effect.ensuring(Effect.andThen(ended, flights.close(lanes)))
+        Effect.ensuring(Effect.sync(end))
       )
     )
   }
@@ -207,10 +211,10 @@ export const make = Effect.fnUntraced(function* (options: {
       // Batches of the lane's other topics that failed before this one are not marked either.
       ([lane, ofLane]) => void unmarked.set(lane, [...new Set([...(unmarked.get(lane) ?? []), ...ofLane])])
     ).pipe(
-      Effect.andThen(
-        Effect.forEach(taken, ({ isDone }) => (isDone ? Deferred.succeed(isDone, undefined) : Effect.void))
-      ),
-      Effect.andThen(flights.settle(runs.map(({ lane }) => lane))),
+      Effect.map(() => {
+        for (const { isDone } of taken) if (isDone !== undefined) Deferred.doneUnsafe(isDone, Effect.void)
+        flights.settle(runs.map(({ lane }) => lane))
+      }),
       Effect.onError(() =>
         Effect.sync(() => {
           // They are marked after the turns' wait.
@@ -247,20 +251,20 @@ export const make = Effect.fnUntraced(function* (options: {
     return Effect.all([Effect.exit(markAll(taken)), Effect.exit(fetchReady(lanes, taken))], { concurrency: 2 }).pipe(
       Effect.flatMap(([marked, fetched]) => Effect.andThen(marked, fetched)),
       Effect.tap((parcels) => Effect.sync(() => handOver(parcels))),
-      Effect.andThen(eachAlone(lanes, Function.identity, fetchHeads)),
+      Effect.flatMap(() => (due.size === 0 ? Effect.void : eachAlone(lanes, Function.identity, fetchHeads))),
       // All of these lanes are ready again after the turns' wait.
       Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
-      Effect.ensuring(flights.close(lanes))
+      Effect.ensuring(Effect.sync(() => flights.close(lanes)))
     )
   })
 
   /** A backlog fills its batches without a wait, and the next piece of a refused batch waits for the mark of this one. */
   const isUrgent = () => deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
-  const wait = Effect.suspend(() => (isUrgent() ? Effect.void : Effect.andThen(gathering.wait, gathering.apart)))
+  const pause = Effect.suspend(() => (isUrgent() ? Effect.void : gathering.pause))
   yield* Supervised.forkLoop(
     "dispatcher turns",
     // A stop does not interrupt a statement: the lanes stay owned until it has ended.
-    Effect.andThen(Effect.andThen(flights.isReady.await, wait), Effect.uninterruptible(turn)),
+    Effect.andThen(Effect.andThen(flights.isReady.await, pause), Effect.uninterruptible(turn)),
     { restartCapMillis: longestWaitMillis }
   )
   // Runs before the turns are interrupted. Acknowledgements whose mark failed before the stop are tried once more: else they are sent again.

@@ -67,9 +67,9 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     breaks: "health still reports an outage although the broker answers with a refusal",
     file: partitionPauses,
     find: `error._tag === "MessageRejected"
-                ? reached`,
+                  ? reached`,
     replace: `error._tag === "MessageRejected"
-                ? Effect.void`,
+                  ? Effect.void`,
     seenBy: { file: "test/guards/Pauses.test.ts", test: "a topic that refuses an event" }
   },
   {
@@ -181,7 +181,7 @@ export const guardMutants: ReadonlyArray<Mutant> = [
     name: "believes-for-ever",
     breaks: "a topic with one refusal gets small batches until the next start",
     file: "src/guards/SizeLimits.ts",
-    find: "limit.untilMillis <= now",
+    find: "limit.untilMillis <= now()",
     replace: "limit.untilMillis <= 0",
     seenBy: { file: "test/outbox/RefusedEvents.test.ts", test: "a topic's limit is remembered for" }
   },

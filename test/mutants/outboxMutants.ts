@@ -93,8 +93,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "in-flight-for-ever",
     breaks: "a lane whose failure ends in a defect itself is never fetched again",
     file: pipeline,
-    find: "Effect.ensuring(Effect.andThen(ended, flights.close(lanes)))",
-    replace: "Effect.andThen(Effect.andThen(ended, flights.close(lanes)))",
+    find: "Effect.ensuring(Effect.sync(end))",
+    replace: "Effect.andThen(Effect.sync(end))",
     seenBy: { file: "test/outbox/PipelineFailures.test.ts", test: "a lane whose failure can't even be logged" }
   },
   {

@@ -21,9 +21,9 @@ export const turnMutants: ReadonlyArray<Mutant> = [
   {
     name: "fetches-as-fast-as-it-can",
     breaks: "at a steady rate nearly each event has a turn of its own, and costs more CPU",
-    file: pipeline,
-    find: "Effect.andThen(gathering.wait, gathering.apart)",
-    replace: "gathering.wait",
+    file: gathering,
+    find: "return left > 0",
+    replace: "return left > Infinity",
     seenBy: { file: gatheringTest, test: "lanes that become ready soon after a fetch" }
   },
   {
@@ -38,7 +38,7 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "gathers-until-all-are-sent",
     breaks: "one partition without an answer stops all others",
     file: gathering,
-    find: "Effect.raceFirst(areSent.await, Effect.sleep(longestMillis))",
+    find: "Effect.raceFirst(areSent.await, Effect.sleep(Math.max(0, longestLeftMillis)))",
     replace: "Effect.asVoid(areSent.await)",
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },

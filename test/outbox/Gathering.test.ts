@@ -133,20 +133,20 @@ it.live("acknowledgements are marked with the next fetch", () =>
 
 it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
   Effect.gen(function* () {
-    const { apart, fetches } = yield* Gathering.make
+    const { fetches, pause } = yield* Gathering.make
     yield* TestClock.adjust("1 second")
-    yield* apart
+    yield* pause
     fetches()
     yield* TestClock.adjust("1 millis")
     // A turn that only marks begins meanwhile.
-    const second = yield* Effect.forkChild(apart, { startImmediately: true })
+    const second = yield* Effect.forkChild(pause, { startImmediately: true })
     yield* TestClock.adjust("2 millis")
     assert.isUndefined(second.pollUnsafe())
     yield* TestClock.adjust("1 millis")
     assert.isDefined(second.pollUnsafe())
-    yield* apart
+    yield* pause
     fetches()
     yield* TestClock.adjust("4 millis")
-    yield* apart
+    yield* pause
   })
 )

@@ -195,10 +195,10 @@ export const make = Effect.fnUntraced(function* (
     const sender = isApart ? openSender() : senderOf(topic)
     sender.inFlight++
     const sending: Sending = { isGivenUp: false, broker: undefined }
-    const arrived = Effect.sync(() => {
+    const arrived = () => {
       failed.delete(key)
       if (isApart) adopt(topic, sender)
-    })
+    }
     return yield* Effect.tryPromise({
       try: () => send(sender, wireTopic, batch, timestampMillis, sending),
       catch: (cause) => toPublishError(topic, wireTopic, partition, cause)
@@ -215,12 +215,15 @@ export const make = Effect.fnUntraced(function* (
       }),
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
-        if (error._tag === "MessageRejected") return arrived
+        if (error._tag === "MessageRejected") return Effect.sync(arrived)
         giveUp(topic, sender, isApart, sending, error)
         failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")
       }),
-      Effect.tap(() => Effect.andThen(arrived, outcome(true))),
+      Effect.tap(() => {
+        arrived()
+        return outcome(true)
+      }),
       // Not when kafkajs' promise settles: a request that is written during a disconnect never settles.
       Effect.ensuring(
         Effect.sync(() => {
