@@ -56,6 +56,17 @@ export const resetAfter =
       })
     )
 
+/** `Effect.retry` of what succeeds as a rule: its first failure sets `policy` up. That costs as much as the other effects of a short transaction. */
+export const retry = <A, E, R>(
+  effect: Effect.Effect<A, E, R>,
+  policy: Schedule.Schedule<unknown, E>,
+  isWorthRetrying: (error: E) => boolean = () => true
+): Effect.Effect<A, E, R> =>
+  Effect.catch(effect, (error) => {
+    const first = [Effect.fail(error)]
+    return Effect.suspend(() => first.pop() ?? effect).pipe(Effect.retry({ schedule: policy, while: isWorthRetrying }))
+  })
+
 /** More steps than any policy needs to reach its cap or its end: 64 doublings, or the 50 delays that a setting may have. */
 const maxSteps = 64
 

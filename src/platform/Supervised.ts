@@ -98,21 +98,14 @@ export const forkLoop = Effect.fnUntraced(function* <A, E, R>(
       ])
     })
   )
-  // A defect is retried as a failure is.
-  const run = Effect.sandbox(
-    Effect.suspend(() => {
-      startedMillis = Monotonic.millisUnsafe(clock)
-      return Effect.isEffect(step) ? step : step(stampInStep)
-    })
-  )
-  /** Goes on after a failure. The schedule begins with it: to set one up for each step would cost more than a short step. */
-  const retry = (cause: Cause.Cause<E>) => {
-    const first = [Effect.fail(cause)]
-    return Effect.suspend(() => first.pop() ?? run).pipe(Effect.retry(restart))
-  }
-  yield* run.pipe(
+  yield* Effect.suspend(() => {
+    startedMillis = Monotonic.millisUnsafe(clock)
+    return Effect.isEffect(step) ? step : step(stampInStep)
+  }).pipe(
+    // A defect is retried as a failure is.
+    Effect.sandbox,
     // Inside of the loop, so that a success ends this retry and the next failure begins the schedule anew.
-    Effect.catch(retry),
+    (run) => Backoff.retry(run, restart),
     Effect.andThen(succeeded),
     Effect.forever,
     // Polls and samples belong to no trace. Work for a request joins its trace by Tracing.within.

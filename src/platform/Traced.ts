@@ -1,5 +1,5 @@
 /** Work that belongs to a trace whether or not spans are collected: requests, use cases and calls of other services. */
-import { Effect, Tracer } from "effect"
+import { type Context, Effect, Tracer } from "effect"
 import { HttpClient, HttpClientRequest } from "effect/http"
 import * as Tracing from "./Tracing.ts"
 
@@ -25,9 +25,9 @@ export const fn = (name: string): typeof Effect.fnUntraced =>
     const spanned = (Effect.fn(name) as typeof Effect.fnUntraced)(...definition)
     const plain = Effect.fnUntraced(...definition)
     return (...args: Parameters<typeof plain>) =>
-      Effect.flatMap(
-        Tracing.exporter,
-        (tracer) => (tracer === undefined ? plain : spanned)(...args) as Effect.Effect<unknown>
+      Effect.contextWith(
+        (context: Context.Context<never>) =>
+          (Tracing.exporterIn(context) === undefined ? plain : spanned)(...args) as Effect.Effect<unknown>
       )
   }) as typeof Effect.fnUntraced
 

@@ -7,10 +7,12 @@
 import { Context, Effect, Tracer } from "effect"
 
 /** The installed tracer; undefined where there is none, and Effect would make spans that nobody reads. */
-export const exporter: Effect.Effect<Tracer.Tracer | undefined> = Effect.map(Effect.context<never>(), (context) =>
+export const exporterIn = (context: Context.Context<never>): Tracer.Tracer | undefined =>
   // Not the default one, which a reference has where no other was provided.
   Context.getOrUndefined(context as Context.Context<Tracer.Tracer>, Tracer.Tracer)
-)
+
+/** {@link exporterIn} of the context that it runs in. */
+export const exporter: Effect.Effect<Tracer.Tracer | undefined> = Effect.map(Effect.context<never>(), exporterIn)
 
 /** The span of a context. The span of a background loop does not count: it is hidden from tracers. */
 export const spanOf = (context: Context.Context<never>): Tracer.AnySpan | undefined => {

@@ -58,9 +58,7 @@ export class Transaction extends Context.Service<
         )
       )
       const isWorthRetrying = (error: unknown) => isTransient(error) && (retryDeadlocks || !isDeadlock(error))
-      const outcome = isNested
-        ? attempt
-        : Effect.retry(attempt, { schedule: Backoff.transaction, while: isWorthRetrying })
+      const outcome = isNested ? attempt : Backoff.retry(attempt, Backoff.transaction, isWorthRetrying)
       return Effect.catch(outcome, (error) =>
         SqlError.isSqlError(error) ? Effect.die(error) : Effect.fail(error as Exclude<E, SqlError.SqlError>)
       )

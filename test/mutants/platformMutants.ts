@@ -35,7 +35,7 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     name: "remembers-failures-after-a-success",
     breaks: "a fiber that has worked since is restarted as one that never worked",
     file: supervised,
-    find: `    Effect.catch(retry),
+    find: `    (run) => Backoff.retry(run, restart),
     Effect.andThen(succeeded),
     Effect.forever,`,
     replace: `    Effect.andThen(succeeded),
@@ -47,8 +47,8 @@ export const platformMutants: ReadonlyArray<Mutant> = [
     name: "dies-of-a-defect",
     breaks: "a defect ends a supervised fiber for good, without a log line",
     file: supervised,
-    find: "const run = Effect.sandbox(",
-    replace: "const run = Effect.mapError(Cause.fail)(",
+    find: "    Effect.sandbox,\n    // Inside",
+    replace: "    Effect.mapError(Cause.fail),\n    // Inside",
     seenBy: { file: "test/platform/Supervised.test.ts", test: "a step that fails or dies" }
   },
   {
