@@ -4,14 +4,27 @@
  * last two publish nothing, and exist for this comparison only.
  */
 import { Effect, Layer } from "effect"
-import { NothingWritten, Outbox, type OutboxService } from "../src/outbox/Outbox.ts"
+import type { Statement } from "effect/sql"
+import {
+  type AggregateRef,
+  type NewEvent,
+  type NonEmpty,
+  NothingWritten,
+  Outbox,
+  type OutboxService
+} from "../src/outbox/Outbox.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import { outboxKindOf } from "./OutboxKind.ts"
 
 /** Builds its statement as {@link Outbox} does, so that only the written rows differ. */
 const saveElsewhere =
   (isBarest: boolean): OutboxService["save"] =>
-  (stream, events, write, also = () => []) =>
+  <Row extends { readonly version: number }>(
+    stream: AggregateRef,
+    events: NonEmpty<NewEvent>,
+    write: Statement.Statement<Row>,
+    also: Parameters<OutboxService["save"]>[3] = () => []
+  ) =>
     Effect.flatMap(Transaction, ({ sql }) => {
       const ctes = [
         sql`written AS (${write})`,
@@ -24,11 +37,9 @@ const saveElsewhere =
       ]
       const [before, parameters] = sql`WITH ${sql.csv(ctes)}`.compile()
       return Effect.flatMap(
-        Effect.orDie(sql.unsafe<{ readonly version: number }>(`${before} SELECT version FROM written`, parameters)),
-        ([row]): Effect.Effect<number, NothingWritten> =>
-          row === undefined
-            ? Effect.fail(new NothingWritten({ aggregateId: stream.aggregateId }))
-            : Effect.succeed(row.version)
+        Effect.orDie(sql.unsafe<Row>(`${before} SELECT * FROM written`, parameters)),
+        ([row]): Effect.Effect<Row, NothingWritten> =>
+          row === undefined ? Effect.fail(new NothingWritten({ aggregateId: stream.aggregateId })) : Effect.succeed(row)
       )
     })
 

@@ -8,7 +8,7 @@ import { CustomerId, OrderId, type PaymentId } from "../domain/Ids.ts"
 import { AmountMinor, Currency } from "../domain/Money.ts"
 import { type Change, type Order, OrderStatus, StoredStatus } from "../domain/Order.ts"
 import { OrderLine } from "../domain/OrderLines.ts"
-import { type AggregateRef, type EventRefused, type NewEvent, type NonEmpty, Outbox } from "../outbox/Outbox.ts"
+import { type AggregateRef, type EventRefused, type NewEvent, Outbox } from "../outbox/Outbox.ts"
 import * as Pages from "../platform/Pages.ts"
 import * as Rows from "../platform/Rows.ts"
 import * as Traced from "../platform/Traced.ts"
@@ -77,11 +77,11 @@ export interface OrdersService {
   /**
    * Stores the changed order with its events, in one statement.
    *
-   * The order is new, or was read with {@link OrdersService.lock} in this transaction. Its version can't have changed since, so another
-   * version is a defect. `at` is when the change happened, by the database's clock ({@link LockedOrder}); by default it is now.
+   * The order was read with {@link OrdersService.lock} in this transaction. Its version can't have changed since, so another version is a
+   * defect. `at` is when the change happened, by the database's clock ({@link LockedOrder}); by default it is now.
    */
   readonly save: (change: Change, at?: string) => Effect.Effect<void, EventRefused, Transaction>
-  /** {@link OrdersService.save} of a new order with its lines. Returns its view. */
+  /** Stores a new order with its lines and events, in one statement. Returns its view. */
   readonly place: (
     change: Change,
     lines: ReadonlyArray<OrderLine>
@@ -143,7 +143,6 @@ const lockedOrderColumns = `
   o.id, o.customer_id AS "customerId", o.currency, o.status, o.version, o.total_amount_minor::float8 AS "totalAmountMinor",
   ${linesSql} AS lines,
   to_char(o.created_at AT TIME ZONE 'UTC', '${isoFormat}') AS "createdAt", to_char(clock_now() AT TIME ZONE 'UTC', '${isoFormat}') AS at`
-const placedAt = Rows.one(Schema.Struct({ at: Schema.String }))
 const firstView = Rows.first(OrderView)
 const firstSummary = Rows.first(OrderSummary)
 const allSummaries = Rows.all(OrderSummary)
@@ -176,48 +175,47 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const outbox = yield* Outbox
       const client = yield* SqlClient.SqlClient
 
-      const save = Traced.fn("Orders.save")(function* (
+      /** Runs the statement that writes the order's row, with the events. */
+      const withEvents = <Row extends { readonly version: number }>(
         { events, order }: Change,
-        at?: string,
-        lines: ReadonlyArray<OrderLine> = []
-      ) {
-        const { sql } = yield* Transaction
-        const newEvents: NonEmpty<NewEvent> = [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)]
-        const write =
-          order.version === 0
-            ? // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
-              sql<{ readonly version: number }>`
-              INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
-              SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
-                     ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
-              FROM (SELECT clock_now() AS now) AS clock
-              RETURNING version`
-            : // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
-              sql<{ readonly version: number }>`
-              UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
-                                updated_at = coalesce(${at ?? null}::timestamptz, clock_now())
-              WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
-              RETURNING version`
-        const insertLines = (written: Statement.Fragment) => sql`
-          INSERT INTO order_lines (order_id, position, sku, quantity, unit_amount_minor)
-          SELECT ${order.id}::uuid, line.position - 1, line.sku, line.quantity, line.unit_amount_minor
-          FROM ${written}, unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
-                      ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
-                 WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
-        yield* outbox
-          .save(aggregateOf(order.id), newEvents, write, (written) => (lines.length > 0 ? [insertLines(written)] : []))
+        write: Statement.Statement<Row>,
+        also?: Parameters<typeof outbox.save>[3]
+      ) =>
+        outbox
+          .save(aggregateOf(order.id), [toNewEvent(events[0]), ...events.slice(1).map(toNewEvent)], write, also)
           .pipe(Effect.catchTag("NothingWritten", Effect.die))
+
+      const save = Traced.fn("Orders.save")(function* (change: Change, at?: string) {
+        const { sql } = yield* Transaction
+        const { events, order } = change
+        // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+        const update = sql<{ readonly version: number }>`
+          UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
+                            updated_at = coalesce(${at ?? null}::timestamptz, clock_now())
+          WHERE id = ${order.id}::uuid AND version = ${order.version}::int4
+          RETURNING version`
+        yield* withEvents(change, update)
       })
 
       const place = Traced.fn("Orders.place")(function* (change: Change, lines: ReadonlyArray<OrderLine>) {
         const { sql } = yield* Transaction
-        yield* save(change, undefined, lines)
-        const { at } = yield* Effect.orDie(
-          placedAt(sql`
-            SELECT to_char(created_at AT TIME ZONE 'UTC', ${sql.literal(`'${isoFormat}'`)}) AS at
-            FROM orders WHERE id = ${change.order.id}::uuid`)
-        )
-        return viewAfter({ order: change.order, lines, createdAt: at, at }, change)
+        const { events, order } = change
+        // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it, and a decoder of its text would check nothing
+        const insert = sql<{ readonly version: number; readonly at: string }>`
+          INSERT INTO orders (id, customer_id, currency, status, version, total_amount_minor, created_at, updated_at)
+          SELECT ${order.id}::uuid, ${order.customerId}, ${order.currency}, ${order.status}, ${events.length}::int4,
+                 ${BigInt(order.totalAmountMinor)}, clock.now, clock.now
+          FROM (SELECT clock_now() AS now) AS clock
+          RETURNING version, to_char(created_at AT TIME ZONE 'UTC', ${sql.literal(`'${isoFormat}'`)}) AS at`
+        const { at } = yield* withEvents(change, insert, (written) => [
+          sql`
+            INSERT INTO order_lines (order_id, position, sku, quantity, unit_amount_minor)
+            SELECT ${order.id}::uuid, line.position - 1, line.sku, line.quantity, line.unit_amount_minor
+            FROM ${written}, unnest(${lines.map((line) => line.sku)}::text[], ${lines.map((line) => line.quantity)}::int4[],
+                        ${lines.map((line) => BigInt(line.unitAmountMinor))}::int8[])
+                   WITH ORDINALITY AS line(sku, quantity, unit_amount_minor, position)`
+        ])
+        return viewAfter({ order, lines, createdAt: at, at }, change)
       })
 
       const lock = Traced.fn("Orders.lock")(function* (id: OrderId) {

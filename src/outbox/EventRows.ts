@@ -66,7 +66,7 @@ export const traceOf = (context: Context.Context<never>, drawUuid: () => string)
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
 
-/** The text in front of a save's INSERT: the aggregate's write, and further ones. */
+/** A save's text in front of {@link saveText}: the aggregate's write, and further ones. */
 export const beforeInsert = (
   sql: Statement.Constructor,
   write: Statement.Statement<unknown>,
@@ -112,8 +112,7 @@ const insertText = (parameters: number, version: "written" | "given", isOne: boo
     (isOne
       ? ""
       : `, unnest(${own.join(", ")}) WITH ORDINALITY AS event(event_id, type, schema_version, record_bytes, data, position)` +
-        ` ORDER BY event.position`) +
-    ` RETURNING aggregate_version`
+        ` ORDER BY event.position`)
   )
 }
 
@@ -136,10 +135,12 @@ export const appendText = (isOne: boolean): string => appendTexts[isOne ? 0 : 1]
 
 /** Texts are kept for so many parameters in front: putting them together for each save would be a good part of its cost. */
 const keptParameters = 64
+const behindWrite = (parameters: number, isOne: boolean) =>
+  `, event AS (${insertText(parameters, "written", isOne)}) SELECT * FROM written`
 const saveTexts = [true, false].map((isOne) =>
-  Array.from({ length: keptParameters }, (_, parameters) => insertText(parameters, "written", isOne))
+  Array.from({ length: keptParameters }, (_, parameters) => behindWrite(parameters, isOne))
 )
 
-/** A save's statement behind {@link beforeInsert}, for one event or for several. */
+/** A save's text behind {@link beforeInsert}, for one event or for several. It returns what the aggregate's write returned. */
 export const saveText = (parameters: number, isOne: boolean): string =>
-  saveTexts[isOne ? 0 : 1]?.[parameters] ?? insertText(parameters, "written", isOne)
+  saveTexts[isOne ? 0 : 1]?.[parameters] ?? behindWrite(parameters, isOne)

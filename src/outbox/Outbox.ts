@@ -61,22 +61,22 @@ export interface OutboxService {
     events: NonEmpty<NewEvent>
   ) => Effect.Effect<void, EventRefused, Transaction>
   /**
-   * Runs the aggregate's own `write` and appends `events`, in one statement. Returns the new version.
+   * Runs the aggregate's own `write` and appends `events`, in one statement. Returns the row that `write` returned.
    *
    * **Details**
    *
-   * `write` inserts or updates exactly the aggregate's row, adds the number of events to its version, and returns the new
-   * version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. If it hits no row, the
+   * `write` inserts or updates exactly the aggregate's row, adds the number of events to its version, and returns at least the
+   * new version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. If it hits no row, the
    * whole statement writes nothing and fails with {@link NothingWritten}. A `write` that hits several rows is a defect.
    * `also` are further writes of the same statement (an order's lines). Each must select from the relation `written`, which
    * is empty if `write` hit no row.
    */
-  readonly save: (
+  readonly save: <Row extends { readonly version: number }>(
     aggregate: AggregateRef,
     events: NonEmpty<NewEvent>,
-    write: Statement.Statement<{ readonly version: number }>,
+    write: Statement.Statement<Row>,
     also?: (written: Statement.Fragment) => ReadonlyArray<Statement.Statement<unknown>>
-  ) => Effect.Effect<number, EventRefused | NothingWritten, Transaction>
+  ) => Effect.Effect<Row, EventRefused | NothingWritten, Transaction>
 }
 
 export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/outbox/Outbox") {
@@ -144,17 +144,14 @@ export class Outbox extends Context.Service<Outbox, OutboxService>()("paid-once/
           const text = before + saveText(parameters.length, events.length === 1)
           const values = [...parameters, ...valuesOf(aggregate, lane, encoded.success, traceOf(context, drawUuid))]
           return Effect.flatMap(
-            // oxlint-disable-next-line paid-once/decoded-rows -- part of every business transaction, and one column
-            Effect.orDie(sql.unsafe<{ readonly aggregate_version: number }>(text, values)),
-            (rows): Effect.Effect<number, NothingWritten> => {
-              const last = rows.at(-1)
-              if (rows.length > events.length) {
-                const { aggregateId, aggregateType } = aggregate
-                return Effect.die(new Error(`the write of ${aggregateType} ${aggregateId} hits several rows`))
-              }
-              return last === undefined
-                ? Effect.fail(new NothingWritten({ aggregateId: aggregate.aggregateId }))
-                : Effect.as(announce(lane, transaction), last.aggregate_version)
+            // oxlint-disable-next-line paid-once/decoded-rows -- part of every business transaction, and the caller's own row
+            Effect.orDie(sql.unsafe<Effect.Success<typeof write>[number]>(text, values)),
+            ([row, ...others]) => {
+              const { aggregateId, aggregateType } = aggregate
+              if (row === undefined) return Effect.fail(new NothingWritten({ aggregateId }))
+              return others.length === 0
+                ? Effect.as(announce(lane, transaction), row)
+                : Effect.die(new Error(`the write of ${aggregateType} ${aggregateId} hits several rows`))
             }
           )
         })

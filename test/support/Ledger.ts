@@ -38,7 +38,7 @@ export const append = Effect.fnUntraced(function* (id: string, count = 1, onTopi
   const event = (token: string) => ({ eventType: "Entered", schemaVersion: 1, data: { token } })
   const tokens = Array.from({ length: count }, () => randomUUID())
   const [first = randomUUID(), ...rest] = tokens
-  const version = yield* outbox.save(
+  const { version } = yield* outbox.save(
     { topic: onTopic, aggregateType: "Ledger", aggregateId: id },
     [event(first), ...rest.map(event)],
     sql<{ readonly version: number }>`

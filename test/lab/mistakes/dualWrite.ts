@@ -19,10 +19,10 @@ export const dualWrite: Mistake = {
           append: () => Effect.die(new Error("not used here")),
           save: Effect.fnUntraced(function* (stream, events, write, also) {
             const { afterCommit } = yield* Transaction
-            const version = yield* writeWithoutEvents(write, also)
-            const batch = yield* batchOf(stream, version - events.length, events)
+            const row = yield* writeWithoutEvents(write, also)
+            const batch = yield* batchOf(stream, row.version - events.length, events)
             yield* afterCommit(Effect.ignore(broker.publish(batch)))
-            return version
+            return row
           })
         })
       )

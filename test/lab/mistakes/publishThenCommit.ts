@@ -17,9 +17,9 @@ export const publishThenCommit: Mistake = {
         Outbox.of({
           append: () => Effect.die(new Error("not used here")),
           save: Effect.fnUntraced(function* (stream, events, write, also) {
-            const version = yield* writeWithoutEvents(write, also)
-            yield* Effect.orDie(broker.publish(yield* batchOf(stream, version - events.length, events)))
-            return version
+            const row = yield* writeWithoutEvents(write, also)
+            yield* Effect.orDie(broker.publish(yield* batchOf(stream, row.version - events.length, events)))
+            return row
           })
         })
       )

@@ -1,5 +1,6 @@
 /** For the mistakes that send without an outbox: the aggregate's own write, and the batch as the dispatcher would build it. */
 import { Effect } from "effect"
+import type { Statement } from "effect/sql"
 import type { Batch } from "../../../src/brokers/Broker.ts"
 import { toRecord } from "../../../src/brokers/Envelope.ts"
 import { laneOf, partitionOf } from "../../../src/outbox/Lane.ts"
@@ -34,9 +35,9 @@ export const batchOf = (
     }
   })
 
-/** `Outbox.save` without its events: one statement with all that the aggregate writes. Returns the new version. */
-export const writeWithoutEvents = Effect.fnUntraced(function* (
-  write: Parameters<OutboxService["save"]>[2],
+/** `Outbox.save` without its events: one statement with all that the aggregate writes. Returns the row of `write`. */
+export const writeWithoutEvents = Effect.fnUntraced(function* <Row extends { readonly version: number }>(
+  write: Statement.Statement<Row>,
   also: Parameters<OutboxService["save"]>[3]
 ) {
   const { sql } = yield* Transaction
@@ -44,8 +45,6 @@ export const writeWithoutEvents = Effect.fnUntraced(function* (
     sql`written AS (${write})`,
     ...(also?.(sql`written`) ?? []).map((part, index) => sql`${sql(`also_${index}`)} AS (${part})`)
   ]
-  const [row] = yield* Effect.orDie(
-    sql<{ readonly version: number }>`WITH ${sql.csv(parts)} SELECT version FROM written`
-  )
-  return row!.version
+  const [row] = yield* Effect.orDie(sql<Row>`WITH ${sql.csv(parts)} SELECT * FROM written`)
+  return row!
 })
