@@ -18,6 +18,7 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Context, Effect, Exit, Metric, Semaphore } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type * as Http from "node:http"
+import * as Members from "../platform/Members.ts"
 import * as Turn from "../platform/Turn.ts"
 import { Caller } from "./access/Caller.ts"
 import { AccessSettings } from "./access/Credentials.ts"
@@ -82,7 +83,7 @@ const waitsSince = ({ answeredMillis, arrivedMillis, response }: Work): number |
 
 /** Places for requests in work. */
 class Places {
-  readonly inWork = new Set<Work>()
+  readonly inWork: Array<Work> = []
   readonly #size: number
   readonly #isShared: boolean
   readonly #onClosed: () => void
@@ -97,15 +98,15 @@ class Places {
   /** A place, or the problem of a request that gets none. */
   take(response: Http.ServerResponse, caller: string): Work | Problem {
     const now = performance.now()
-    const free = this.#size - this.inWork.size
+    const free = this.#size - this.inWork.length
     // With more than half of the places free nobody can have more than that.
-    if (this.#isShared && free > 0 && this.inWork.size >= free) {
-      const own = [...this.inWork].filter((work) => work.caller === caller)
+    if (this.#isShared && free > 0 && this.inWork.length >= free) {
+      const own = this.inWork.filter((work) => work.caller === caller)
       if (own.length >= free && !this.#makeRoom(own, now)) return busyWithYours
     }
-    if (this.inWork.size >= this.#size && !this.#makeRoom(this.inWork, now)) return busy
+    if (this.inWork.length >= this.#size && !this.#makeRoom(this.inWork, now)) return busy
     const work: Work = { caller, response, arrivedMillis: now, answeredMillis: undefined }
-    this.inWork.add(work)
+    this.inWork.push(work)
     return work
   }
 
@@ -119,7 +120,7 @@ class Places {
       sinceMillis = since
     }
     if (slowest === undefined) return false
-    this.inWork.delete(slowest)
+    Members.remove(this.inWork, slowest)
     slowest.response.req.socket.destroy()
     this.#onClosed()
     return true
@@ -179,7 +180,7 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
     connections.closeUnread()
     return Metric.update(
       gauge,
-      [users, ...watchers.values()].reduce((sum, { inWork }) => sum + inWork.size, 0)
+      [users, ...watchers.values()].reduce((sum, { inWork }) => sum + inWork.length, 0)
     )
   }).pipe(Effect.delay(lookMillis), Effect.forever, Effect.forkScoped)
 
@@ -209,7 +210,7 @@ export const make = Effect.fnUntraced(function* (server: Http.Server, name: "ser
       const present = Effect.suspend(() => (response.req.socket.destroyed ? Effect.succeed(toResponse(busy)) : answer))
       return Effect.onExitPrimitive(places === users ? Turn.take(turns, present) : answer, (exit) => {
         work.answeredMillis = performance.now()
-        const done = () => places.inWork.delete(work)
+        const done = () => Members.remove(places.inWork, work)
         if (Exit.isSuccess(exit) && isEndless(exit.value)) done()
         else connections.onceAnswered(response, done)
         return undefined

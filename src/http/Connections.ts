@@ -6,12 +6,19 @@
  */
 import type * as Http from "node:http"
 import type * as Net from "node:net"
+import * as Members from "../platform/Members.ts"
 import { forgetPieces } from "./RequestBytes.ts"
+
+/** A request that is being answered, with what waits for the end of its answer. */
+export interface Answering {
+  readonly response: Http.ServerResponse
+  readonly waiting: Array<() => void>
+}
 
 /** The state of an open connection. */
 export interface Use {
-  /** Requests that are being answered, with what waits for the end of each. */
-  readonly underWay: Map<Http.ServerResponse, Array<() => void>>
+  /** In the order of their requests, which is that of their answers. */
+  readonly underWay: Array<Answering>
   /** When it was opened, or its last answer ended. */
   sinceMillis: number
   /** Bytes read by then. More bytes mean that a request has begun. */
@@ -76,7 +83,7 @@ export const watch = (
 
   /** Since when the connection waits for its client; undefined while it waits for us. */
   const waitsSince = ({ sinceMillis, underWay, unread }: Use): number | undefined =>
-    underWay.size === 0 ? sinceMillis : unread?.sinceMillis
+    underWay.length === 0 ? sinceMillis : unread?.sinceMillis
 
   /** Makes room for a connection. Without room, all others are being worked on, and the new one is closed. */
   const makeRoomFor = (newcomer: Net.Socket) => {
@@ -92,35 +99,35 @@ export const watch = (
     open.delete(longest)
   }
 
-  const answered = (use: Use, response: Http.ServerResponse) => {
-    const waiting = use.underWay.get(response) ?? []
-    use.underWay.delete(response)
-    for (const done of waiting) done()
+  const answered = (use: Use, answering: Answering) => {
+    Members.remove(use.underWay, answering)
+    for (const done of answering.waiting.splice(0)) done()
   }
 
   server.on("connection", (socket: Net.Socket) => {
-    const use: Use = { underWay: new Map(), sinceMillis: performance.now(), bytesRead: 0, unread: undefined }
+    const use: Use = { underWay: [], sinceMillis: performance.now(), bytesRead: 0, unread: undefined }
     if (open.size >= connections) makeRoomFor(socket)
     open.set(socket, use)
     socket.once("close", () => {
       open.delete(socket)
-      for (const response of use.underWay.keys()) answered(use, response)
+      for (const answering of [...use.underWay]) answered(use, answering)
     })
   })
 
   const begin = ({ socket }: Http.IncomingMessage, response: Http.ServerResponse) => {
     const use = open.get(socket)
     if (use === undefined) return
-    use.underWay.set(response, [])
+    const answering: Answering = { response, waiting: [] }
+    use.underWay.push(answering)
     // Written to the last byte. Whether Node reports the end of an answer that never gets there depends on its version.
     response.once("finish", () => {
-      answered(use, response)
+      answered(use, answering)
       use.sinceMillis = performance.now()
       use.bytesRead = socket.bytesRead
       use.unread = undefined
-      if (use.underWay.size === 0) forgetPieces(socket)
+      if (use.underWay.length === 0) forgetPieces(socket)
     })
-    if (use.underWay.size > maxUnanswered) close(socket, "too many requests")
+    if (use.underWay.length > maxUnanswered) close(socket, "too many requests")
   }
   server.on("request", begin)
   // A request with `Expect: 100-continue` is announced by this event alone.
@@ -129,15 +136,15 @@ export const watch = (
   return {
     open,
     onceAnswered: (response, done) => {
-      const waiting = open.get(response.req.socket)?.underWay.get(response)
-      if (waiting === undefined) done()
-      else waiting.push(done)
+      const answering = open.get(response.req.socket)?.underWay.find((one) => one.response === response)
+      if (answering === undefined) done()
+      else answering.waiting.push(done)
     },
     closeUnread: () => {
       const now = performance.now()
       open.forEach((use, socket) => {
         // Answers are sent in the order of their requests, so the first one is being sent.
-        const [answer] = use.underWay.keys()
+        const answer = use.underWay[0]?.response
         if (answer === undefined || !answer.writableEnded) use.unread = undefined
         else if (use.unread?.answer !== answer) use.unread = { answer, sinceMillis: now }
         else if (now - use.unread.sinceMillis > answerTimeoutMillis) close(socket, "answer not read")

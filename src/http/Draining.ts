@@ -48,7 +48,7 @@ export const make = (server: Http.Server, { open }: Pick<Connections, "open">): 
   const closeSilent = () => {
     const before = performance.now() - silenceMillis
     open.forEach(({ bytesRead, sinceMillis, underWay }, socket) => {
-      if (underWay.size === 0 && socket.bytesRead === bytesRead && sinceMillis < before) socket.destroy()
+      if (underWay.length === 0 && socket.bytesRead === bytesRead && sinceMillis < before) socket.destroy()
     })
   }
 
@@ -57,7 +57,7 @@ export const make = (server: Http.Server, { open }: Pick<Connections, "open">): 
     const gone = yield* Deferred.make<void>()
     server.once("close", () => Deferred.doneUnsafe(gone, Exit.void))
     isDraining = true
-    open.forEach(({ underWay }) => underWay.forEach((_, response) => makeLast(response)))
+    open.forEach(({ underWay }) => underWay.forEach(({ response }) => makeLast(response)))
     yield* afterPoll(() => Net.Server.prototype.close.call(server))
     yield* Effect.sleep(lookMillis).pipe(
       Effect.andThen(afterPoll(closeSilent)),

@@ -40,7 +40,7 @@ export const bodyMutants: ReadonlyArray<Mutant> = [
     name: "pieces-never-forgotten",
     breaks: "a client that keeps its connection is cut off after a thousand pieces",
     file: "src/http/Connections.ts",
-    find: "if (use.underWay.size === 0) forgetPieces(socket)",
+    find: "if (use.underWay.length === 0) forgetPieces(socket)",
     replace: "",
     seenBy: { file: seenByBytes, test: "many short ones on one connection" }
   },

@@ -76,7 +76,7 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "any-number-in-work",
     breaks: "requests take memory without a bound",
     file: admission,
-    find: "if (this.inWork.size >= this.#size && !this.#makeRoom(this.inWork, now)) return busy",
+    find: "if (this.inWork.length >= this.#size && !this.#makeRoom(this.inWork, now)) return busy",
     replace: "",
     seenBy: { file: admissionTest, test: "above the limit a request is refused" }
   },
@@ -132,7 +132,7 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "any-number-on-a-connection",
     breaks: "a client sends requests without reading an answer, as many as it likes",
     file: connections,
-    find: `if (use.underWay.size > maxUnanswered) close(socket, "too many requests")`,
+    find: `if (use.underWay.length > maxUnanswered) close(socket, "too many requests")`,
     replace: "",
     seenBy: { file: admissionTest, test: "a connection with too many unanswered" }
   },
@@ -172,7 +172,7 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "leavers-keep-their-places",
     breaks: "a client that leaves keeps the places of its requests for good",
     file: connections,
-    find: "for (const response of use.underWay.keys()) answered(use, response)",
+    find: "for (const answering of [...use.underWay]) answered(use, answering)",
     replace: "",
     seenBy: { file: connectionsTest, test: "the end of a connection ends the wait" }
   },

@@ -62,7 +62,7 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     name: "two-callers-take-all",
     breaks: "two callers with slow clients or payments keep all others out",
     file: admission,
-    find: "const free = this.#size - this.inWork.size",
+    find: "const free = this.#size - this.inWork.length",
     replace: "const free = this.#size / 2",
     seenBy: { file: sharesTest, test: "two callers that take all they get" }
   },
