@@ -110,7 +110,7 @@ export const watch = (
     open.set(socket, use)
     socket.once("close", () => {
       open.delete(socket)
-      for (const answering of [...use.underWay]) answered(use, answering)
+      for (const answering of use.underWay.splice(0)) answered(use, answering)
     })
   })
 

@@ -172,7 +172,7 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     name: "leavers-keep-their-places",
     breaks: "a client that leaves keeps the places of its requests for good",
     file: connections,
-    find: "for (const answering of [...use.underWay]) answered(use, answering)",
+    find: "for (const answering of use.underWay.splice(0)) answered(use, answering)",
     replace: "",
     seenBy: { file: connectionsTest, test: "the end of a connection ends the wait" }
   },
