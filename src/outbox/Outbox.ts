@@ -61,12 +61,12 @@ export interface OutboxService {
     events: NonEmpty<NewEvent>
   ) => Effect.Effect<void, EventRefused, Transaction>
   /**
-   * Runs the aggregate's own `write` and appends `events`, in one statement. Returns the row that `write` returned.
+   * Runs the aggregate's own `write` and appends `events`, in one statement. Returns the row that `write` returned, as it is.
    *
    * **Details**
    *
-   * `write` inserts or updates exactly the aggregate's row, adds the number of events to its version, and returns at least the
-   * new version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. If it hits no row, the
+   * `write` inserts or updates exactly the aggregate's row, adds the number of events to its version, and returns at
+   * least the new version: `UPDATE … SET version = version + 1 … WHERE id = … AND version = … RETURNING version`. If it hits no row, the
    * whole statement writes nothing and fails with {@link NothingWritten}. A `write` that hits several rows is a defect.
    * `also` are further writes of the same statement (an order's lines). Each must select from the relation `written`, which
    * is empty if `write` hit no row.

@@ -2,7 +2,7 @@
  * Every wait that grows from attempt to attempt, as a named policy. A policy is a `Schedule`: it says how long to wait after the first failure, the second, and so
  * on, and whether it ends. No other file computes a backoff (test/platform/Backoff.test.ts), and docs/backoff.md draws each policy.
  *
- * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`. Other code gets its delay from {@link millisAfter}: code
+ * A fiber that fails, waits and tries again uses `Effect.retry(effect, policy)`, or {@link retry} where failures are rare. Other code gets its delay from {@link millisAfter}: code
  * for a row that stores its next due time, or a loop that does other work meanwhile.
  */
 import { Duration, Effect, Pull, Random, Schedule } from "effect"

@@ -140,6 +140,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/Outbox.test.ts", test: "a serialization failure runs the whole transaction again" }
   },
   {
+    name: "fails-twice",
+    breaks: "a transaction that failed for good runs once more before its failure is told",
+    file: "src/platform/Backoff.ts",
+    find: "first.pop() ?? effect",
+    replace: "effect",
+    seenBy: { file: "test/outbox/Outbox.test.ts", test: "a conflict is tried nine times in all" }
+  },
+  {
     name: "lost-session-keeps-slots",
     breaks: "a process whose session has ended goes on as the owner of its lanes",
     file: ownership,

@@ -43,6 +43,22 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },
   {
+    name: "waits-for-sends-from-then-on",
+    breaks: "a send without an answer keeps the other partitions waiting for the distance of two fetches longer",
+    file: gathering,
+    find: "sent(longestMillis - left)",
+    replace: "sent(longestMillis)",
+    seenBy: { file: gatheringTest, test: "a send that outlasts the distance" }
+  },
+  {
+    name: "gathers-no-sends-after-a-fetch",
+    breaks: "at a steady rate a turn begins while sends of the last one are in flight, and takes fewer events",
+    file: gathering,
+    find: "sent(longestMillis - left)",
+    replace: "sent(0)",
+    seenBy: { file: gatheringTest, test: "a send that outlasts the distance" }
+  },
+  {
     name: "a-packet-each",
     breaks: "a turn costs two packets to Postgres, and two of its processes wake up",
     file: "src/Dispatching.ts",

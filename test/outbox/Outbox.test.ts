@@ -105,6 +105,27 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
     })
   )
 
+  it.effect("a conflict is tried nine times in all, and any other failure once", () =>
+    Effect.gen(function* () {
+      const attempts = yield* Ref.make(0)
+      const failing = (reason: SqlError.SqlError["reason"]) =>
+        Effect.exit(
+          Transaction.run(
+            Effect.andThen(
+              Ref.update(attempts, (n) => n + 1),
+              Effect.fail(new SqlError.SqlError({ reason }))
+            )
+          )
+        )
+      const properties = { cause: new Error("on purpose"), message: "on purpose", operation: "execute" }
+      yield* failing(new SqlError.ConstraintError(properties))
+      assert.strictEqual(yield* Ref.getAndSet(attempts, 0), 1)
+      const conflicting = yield* Effect.forkChild(failing(new SqlError.SerializationError(properties)))
+      yield* Fiber.join(conflicting)
+      assert.strictEqual(yield* Ref.get(attempts), 9)
+    })
+  )
+
   it.effect("concurrent writers of one aggregate leave no gap and no duplicate version", () =>
     Effect.gen(function* () {
       yield* Transaction.run(create("f"))
