@@ -7,8 +7,8 @@ import * as EarlySignals from "./cli/EarlySignals.ts"
 import * as Resolving from "./cli/Resolving.ts"
 
 EarlySignals.listen()
-// V8 notes where objects are made that live for long, and makes them old from the start. What it notes while a service starts is wrong for its requests:
-// these were old, too, in most processes, and stayed until the whole heap was collected. That took a sixth to a third of their CPU
+// V8 notes where objects are made that live for long, and makes them old from the start. While a service starts, it notes some places that are wrong for
+// its requests. In most processes these were old, too, and stayed until the whole heap was collected. That took a sixth to a third of their CPU
 // (docs/performance.md). Set before the cache below, which belongs to a set of flags.
 setFlagsFromString("--no-allocation-site-pretenuring")
 // Caches compiled code, which saves a third of a start. Without a writable directory it is compiled each time.
