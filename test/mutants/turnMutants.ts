@@ -43,6 +43,14 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },
   {
+    name: "eight-lanes-a-round",
+    breaks: "lanes with few events wait for many rounds of one with a backlog",
+    file: flights,
+    find: "if (deep.has(lane) && ++deepLanes > deepLimit) continue",
+    replace: "if (lanes.length >= 8) continue",
+    seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a hot lane can't starve the others" }
+  },
+  {
     name: "waits-for-sends-from-then-on",
     breaks: "a send without an answer keeps the other partitions waiting for the distance of two fetches longer",
     file: gathering,
