@@ -188,7 +188,7 @@ export class Orders extends Context.Service<Orders, OrdersService>()("paid-once/
       const save = Traced.fn("Orders.save")(function* (change: Change, at?: string) {
         const { sql } = yield* Transaction
         const { events, order } = change
-        // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it and reads the version
+        // oxlint-disable-next-line paid-once/decoded-rows -- Outbox.save runs it, and its row is not read
         const update = sql<{ readonly version: number }>`
           UPDATE orders SET status = ${order.status}, version = version + ${events.length}::int4,
                             updated_at = coalesce(${at ?? null}::timestamptz, clock_now())
