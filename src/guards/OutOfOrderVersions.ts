@@ -131,6 +131,7 @@ export class OutOfOrderVersions extends Context.Service<
                       )
                     )
               )
+              // Effects for the lanes run only where there is something to sift.
               return fetched.every(({ events }) => outOfOrderIn(events).size === 0)
                 ? fetched
                 : yield* Effect.forEach(fetched, sift)

@@ -2,8 +2,8 @@
  * Lists of what is under way, where members come and go with each request: an array, and no `Set` or `Map`.
  *
  * V8 replaces the table of a `Set` after every few deletions, and the old table leads to the new one. A table that has outlived two collections of
- * the young heap counts as alive in all further ones. So do all tables after it, with the members that they had when they were replaced. They stay
- * until the whole heap is collected. With sets POST /orders took a tenth more CPU (docs/performance.md).
+ * the young heap counts as alive in all further ones. Then all tables after it do, too, with the members that they had when they were replaced.
+ * They stay until the whole heap is collected. With sets POST /orders took a tenth more CPU (docs/performance.md).
  */
 
 /** Removes the member, if it is there. The list is as short as there are requests under way. */

@@ -131,28 +131,30 @@ it.live("acknowledgements are marked with the next fetch", () =>
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.effect("a send that outlasts the distance of two fetches is waited for, no longer than from their beginning", () =>
-  Effect.gen(function* () {
-    const { begin, end, fetches, pause } = yield* Effect.provideService(Gathering.make, Gathering.GatheringSettings, {
-      longestMillis: 5,
-      apartMillis: 4
+it.effect(
+  "a send that outlasts the distance of two fetches is waited for, but no longer than without that distance",
+  () =>
+    Effect.gen(function* () {
+      const { begin, end, fetches, pause } = yield* Effect.provideService(Gathering.make, Gathering.GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: 4
+      })
+      const waiting = Effect.forkChild(pause, { startImmediately: true })
+      fetches()
+      begin()
+      const longest = yield* waiting
+      yield* TestClock.adjust("4 millis")
+      assert.isUndefined(longest.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.isDefined(longest.pollUnsafe())
+      fetches()
+      const shorter = yield* waiting
+      yield* TestClock.adjust("4 millis")
+      assert.isUndefined(shorter.pollUnsafe())
+      end()
+      yield* TestClock.adjust("0 millis")
+      assert.isDefined(shorter.pollUnsafe())
     })
-    const waiting = Effect.forkChild(pause, { startImmediately: true })
-    fetches()
-    begin()
-    const longest = yield* waiting
-    yield* TestClock.adjust("4 millis")
-    assert.isUndefined(longest.pollUnsafe())
-    yield* TestClock.adjust("1 millis")
-    assert.isDefined(longest.pollUnsafe())
-    fetches()
-    const shorter = yield* waiting
-    yield* TestClock.adjust("4 millis")
-    assert.isUndefined(shorter.pollUnsafe())
-    end()
-    yield* TestClock.adjust("0 millis")
-    assert.isDefined(shorter.pollUnsafe())
-  })
 )
 
 it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>

@@ -120,8 +120,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
       const properties = { cause: new Error("on purpose"), message: "on purpose", operation: "execute" }
       yield* failing(new SqlError.ConstraintError(properties))
       assert.strictEqual(yield* Ref.getAndSet(attempts, 0), 1)
-      const conflicting = yield* Effect.forkChild(failing(new SqlError.SerializationError(properties)))
-      yield* Fiber.join(conflicting)
+      yield* failing(new SqlError.SerializationError(properties))
       assert.strictEqual(yield* Ref.get(attempts), 9)
     })
   )
