@@ -6,7 +6,9 @@ import { type Currency } from "../domain/Money.ts"
 import { place } from "../domain/Order.ts"
 import type { OrderLine } from "../domain/OrderLines.ts"
 import type { EventRefused } from "../outbox/Outbox.ts"
+import { Faults } from "../platform/Faults.ts"
 import { Ids } from "../platform/Ids.ts"
+import * as SingleStatement from "../platform/SingleStatement.ts"
 import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { type FinalAnswer, Idempotency, type KeyReused, type KeyedRequest } from "./Idempotency.ts"
@@ -40,6 +42,7 @@ export class PlaceOrder extends Context.Service<
       const orders = yield* Orders
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
+      const single = SingleStatement.over(database, yield* Faults)
       const ids = yield* Ids
 
       const placeAs = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
@@ -48,7 +51,7 @@ export class PlaceOrder extends Context.Service<
         return encodeView(yield* orders.place(change, order.lines))
       })
 
-      /** Without a key: a repeated request places another order. */
+      /** Without a key: a repeated request places another order. It is one statement: that writes the order, its lines and its event. */
       const placeNew = Effect.fnUntraced(function* (order: NewOrder) {
         const id = OrderId.make(ids.next())
         return { orderId: id, body: yield* placeAs(id, order) }
@@ -71,12 +74,11 @@ export class PlaceOrder extends Context.Service<
         }
       })
 
-      const placeOrder = Traced.fn("PlaceOrder.place")(
-        function* (order: NewOrder, request: KeyedRequest | undefined) {
-          return yield* Transaction.run(request === undefined ? placeNew(order) : placeOnce(order, request))
-        },
-        Effect.provideService(PgClient.PgClient, database)
-      )
+      const placeOrder = Traced.fn("PlaceOrder.place")(function* (order: NewOrder, request: KeyedRequest | undefined) {
+        return yield* request === undefined
+          ? Effect.provideService(Transaction.run(placeNew(order)), PgClient.PgClient, single)
+          : Effect.provideService(Transaction.run(placeOnce(order, request)), PgClient.PgClient, database)
+      })
 
       return PlaceOrder.of({ place: placeOrder })
     })

@@ -19,7 +19,7 @@ export interface FaultsService {
   ) => Effect.Effect<A, E, R>
 }
 
-const off: FaultsService = { at: () => Effect.void, around: (_, operation) => operation }
+export const off: FaultsService = { at: () => Effect.void, around: (_, operation) => operation }
 
 /** The faults of this process: none, unless FaultInjection.ts or a test puts some in place. */
 export const Faults = Context.Reference<FaultsService>("paid-once/platform/Faults", { defaultValue: () => off })

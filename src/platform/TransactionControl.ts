@@ -131,7 +131,7 @@ export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<ne
 /** Whether neither it nor a transaction around it has ended. */
 export const isOpen = (level: Level): boolean => level.open && (level.parent === undefined || isOpen(level.parent))
 
-const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefined): Level =>
+export const makeLevel = (connection: SqlConnection.Connection, parent: Level | undefined): Level =>
   Object.assign([connection, parent === undefined ? 0 : parent[1] + 1] as const, {
     parent,
     callbacks: [],
@@ -175,5 +175,5 @@ const rolledBack = () => {
 }
 
 /** A callback that fails is logged, and the others run. */
-const withoutFailure = <R>(effect: Effect.Effect<void, never, R>): Effect.Effect<void, never, R> =>
+export const withoutFailure = <R>(effect: Effect.Effect<void, never, R>): Effect.Effect<void, never, R> =>
   Effect.ignoreCause(effect, { log: "Unhandled", message: "a callback after a commit failed" })

@@ -100,6 +100,30 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a success commits" }
   },
   {
+    name: "two-single-statements",
+    breaks: "a use case whose second statement fails leaves its first one behind, without any error of the program",
+    file: "src/platform/SingleStatement.ts",
+    find: "isUsed = true",
+    replace: "isUsed = false",
+    seenBy: { file: "test/platform/SingleStatement.test.ts", test: "a second statement is a defect" }
+  },
+  {
+    name: "single-statement-skips-faults",
+    breaks: "a fault between a statement and its commit finds the commit done",
+    file: "src/platform/SingleStatement.ts",
+    find: "faults === off",
+    replace: "faults !== undefined",
+    seenBy: { file: "test/platform/SingleStatement.test.ts", test: "where faults may be injected" }
+  },
+  {
+    name: "single-statement-always-announces",
+    breaks: "a lane is woken for an order whose statement failed",
+    file: "src/platform/SingleStatement.ts",
+    find: "Exit.isFailure(exit)",
+    replace: "exit === undefined",
+    seenBy: { file: "test/platform/SingleStatement.test.ts", test: "a statement that fails writes nothing" }
+  },
+  {
     name: "savepoint-keeps-its-writes",
     breaks: "an inner failure that is recovered from leaves its writes behind",
     file: transactionControl,
