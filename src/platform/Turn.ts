@@ -2,28 +2,47 @@
  * A request's turn to run. Few handlers run side by side, so that the event loop comes back soon, and connections to Postgres are left for others.
  */
 import { Context, Effect, type Semaphore } from "effect"
+import * as Monotonic from "./Monotonic.ts"
 
 /** The turn of this fiber's request. By default, outside of requests, there is nothing to wait for. */
 const Turn = Context.Reference<{ readonly turns: Semaphore.Semaphore | undefined }>("paid-once/platform/Turn", {
   defaultValue: () => ({ turns: undefined })
 })
 
+/** How long turns begin in one round of the event loop. Most handlers take a tenth of it until their first statement, and the largest order thirty times. */
+const roundMillis = 1
+
+/** Turns that begin in a later round, in the order in which they came. */
 const waiting: Array<() => void> = []
+/** When the first turn of this round began; undefined before. */
+let begunMillis: number | undefined
 
 const next = () => {
-  // It stays in the list until it has begun: who comes meanwhile finds that a round is under way.
-  waiting[0]?.()
-  waiting.shift()
-  if (waiting.length > 0) setImmediate(next)
+  begunMillis = undefined
+  for (const begin of waiting.splice(0)) begin()
+}
+
+/** Whether a turn may begin in this round. */
+const isOpen = (now: number): boolean => {
+  if (begunMillis === undefined) {
+    begunMillis = now
+    setImmediate(next)
+  }
+  return now - begunMillis < roundMillis
 }
 
 /**
- * One turn begins in each round of the event loop. Otherwise a turn that is free again would go on in the same round. Sockets
- * would not be read until the last handler has run: for seconds, as each takes some thirty milliseconds.
+ * After a while of turns the event loop comes round before the next one begins. Otherwise a turn that is free again would go on at once. Sockets
+ * would not be read until the last handler has run: for seconds, as each may take some thirty milliseconds.
  */
-const round = Effect.callback<void>((resume) => {
-  waiting.push(() => resume(Effect.void))
-  if (waiting.length === 1) setImmediate(next)
+const round = Effect.clockWith((clock) => {
+  const isOpenNow = () => isOpen(Monotonic.millisUnsafe(clock))
+  return isOpenNow()
+    ? Effect.void
+    : Effect.callback<void>((resume) => {
+        const begin = () => (isOpenNow() ? resume(Effect.void) : void waiting.push(begin))
+        waiting.push(begin)
+      })
 })
 
 /** Runs a handler when its turn comes. */

@@ -180,7 +180,7 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     file: "src/platform/Turn.ts",
     find: "Effect.andThen(round, Effect.provideService(handler, Turn, { turns }))",
     replace: "Effect.provideService(handler, Turn, { turns })",
-    seenBy: { file: "test/platform/Turn.test.ts", test: "between two turns the event loop" }
+    seenBy: { file: "test/platform/Turn.test.ts", test: "between two long turns the event loop" }
   },
   {
     name: "goes-on-in-one-round",
@@ -188,6 +188,6 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     file: "src/platform/Turn.ts",
     find: "Effect.andThen(turns.take(1), round)",
     replace: "turns.take(1)",
-    seenBy: { file: "test/platform/Turn.test.ts", test: "between two turns the event loop" }
+    seenBy: { file: "test/platform/Turn.test.ts", test: "between two long turns the event loop" }
   }
 ]
