@@ -6,7 +6,7 @@
  *
  * Anybody may ask, as often as they like: all who ask share one look at the database and the parts, at most one a second.
  */
-import { Context, Effect, Fiber, FiberSet, Latch, Layer, Ref, Schema, type Scope } from "effect"
+import { Context, Effect, Fiber, FiberSet, Latch, Layer, Schema, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import * as DatabaseOutage from "../platform/DatabaseOutage.ts"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -61,7 +61,7 @@ export class HealthParts extends Context.Service<
 export class Readiness extends Context.Service<
   Readiness,
   {
-    readonly phase: Effect.Effect<"starting" | "working" | "draining">
+    readonly phaseUnsafe: () => "starting" | "working" | "draining"
     /** Ends the start, during which the process is unready. */
     readonly begin: Effect.Effect<void>
     /** Turns health unready for good. The server still answers requests, with `Connection: close`. */
@@ -73,12 +73,17 @@ export class Readiness extends Context.Service<
   static readonly layer: Layer.Layer<Readiness> = Layer.effect(
     Readiness,
     Effect.gen(function* () {
-      const phase = yield* Ref.make<"starting" | "working" | "draining">("starting")
+      let phase: "starting" | "working" | "draining" = "starting"
       const drained = yield* Latch.make(false)
       return Readiness.of({
-        phase: Ref.get(phase),
-        begin: Ref.update(phase, (now) => (now === "starting" ? "working" : now)),
-        drain: Effect.andThen(Ref.set(phase, "draining"), drained.open),
+        phaseUnsafe: () => phase,
+        begin: Effect.sync(() => {
+          if (phase === "starting") phase = "working"
+        }),
+        drain: Effect.suspend(() => {
+          phase = "draining"
+          return drained.open
+        }),
         draining: drained.await
       })
     })
@@ -171,7 +176,7 @@ export class Health extends Context.Service<Health, { readonly report: Effect.Ef
           // What this process knows of itself costs nothing, and is never old.
           const now = yield* Monotonic.millis
           const parts: Record<string, PartReport> = {}
-          const phase = yield* readiness.phase
+          const phase = readiness.phaseUnsafe()
           if (phase === "starting") parts["start"] = { status: "unready" }
           if (phase === "draining") parts["shutdown"] = { status: "unready" }
           for (const state of yield* fibers.states) parts[`fiber:${state.name}`] = ofFiber(state, now)

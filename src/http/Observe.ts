@@ -138,7 +138,6 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
         exit: Exit.Exit<HttpServerResponse.HttpServerResponse, E>,
         request: HttpServerRequest.HttpServerRequest,
         startedMillis: number,
-        phase: Effect.Success<typeof readiness.phase>,
         context: Context.Context<never>
       ) => {
         const span = Tracing.spanOf(context)
@@ -150,7 +149,8 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
         // The trace id, for a client's questions about this request.
         if (span !== undefined)
           response = HttpServerResponse.setHeader(response, "traceparent", Tracing.toTraceparent(span))
-        if (phase === "draining") response = HttpServerResponse.setHeader(response, "connection", "close")
+        if (readiness.phaseUnsafe() === "draining")
+          response = HttpServerResponse.setHeader(response, "connection", "close")
 
         const seconds = (performance.now() - startedMillis) / 1000
         // Unknown paths share one label: each of them would otherwise be a time series.
@@ -180,16 +180,13 @@ export const layer = (api: RoutedApi, otherPaths: ReadonlyArray<string>) =>
       }
 
       return (handler) =>
-        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+        Effect.contextWith((context: Context.Context<HttpServerRequest.HttpServerRequest>) => {
+          const request = Context.get(context, HttpServerRequest.HttpServerRequest)
           const startedMillis = performance.now()
           const refusal = refusalOf(request)
           const ended = <E>(exit: Exit.Exit<HttpServerResponse.HttpServerResponse, E>) =>
-            Effect.flatMap(readiness.phase, (phase) =>
-              // With the route, which the router has added.
-              Effect.contextWith((context: Context.Context<never>) =>
-                observed(exit, request, startedMillis, phase, context)
-              )
-            )
+            // With the route, which the router has added.
+            Effect.contextWith((context: Context.Context<never>) => observed(exit, request, startedMillis, context))
           // Liveness waits for nothing, and asks neither the router nor the API.
           const answer = isLiveness(request) ? live : handler
           return Effect.matchCauseEffect(refusal === undefined ? answer : Effect.succeed(toResponse(refusal)), {

@@ -23,6 +23,8 @@ export const singleHeaders = ({ headers, httpVersion, rawHeaders }: IncomingMess
   if (headers.host === undefined && httpVersion === "1.1") {
     return badRequest([{ in: "header", pointer: "/host", message: "is required" }])
   }
+  // Node has one entry for each name.
+  if (rawHeaders.length === 2 * Object.keys(headers).length) return undefined
   const counts = new Map<string, number>()
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index]!.toLowerCase()

@@ -5,10 +5,11 @@ import * as Tracing from "./Tracing.ts"
 
 /** The ids of a piece of work whose span nobody collects: it continues the trace of `parent`, or begins one. */
 export const uncollected = (parent: Tracer.AnySpan | undefined, drawUuid: () => string): Tracer.ExternalSpan => {
-  const hex = () => drawUuid().replaceAll("-", "")
+  const hex = drawUuid().replaceAll("-", "")
   return Tracer.externalSpan({
-    traceId: parent?.traceId ?? hex(),
-    spanId: hex().slice(0, spanIdDigits),
+    traceId: parent?.traceId ?? hex,
+    // A trace's first span may share digits with it: nobody compares the two.
+    spanId: hex.slice(-spanIdDigits),
     sampled: parent?.sampled ?? true
   })
 }

@@ -178,7 +178,7 @@ layer(Layer.provideMerge(underHttpOn(databaseBehindWire), TestProcess.quiet), { 
             )
             yield* untilWaiting(sql)
             const closing = yield* Effect.forkDetach(close)
-            yield* readiness.phase.pipe(
+            yield* Effect.sync(readiness.phaseUnsafe).pipe(
               Effect.tap(Effect.sleep(10)),
               Effect.repeat({ until: (phase) => phase === "draining" })
             )

@@ -60,7 +60,7 @@ export const make = ({ host, publicHosts }: (typeof HostSettings)["Service"]): A
   // A wildcard is no name. A browser takes 0.0.0.0 to this machine, and pages of other sites may use that.
   const own = ["0.0.0.0", "::"].includes(host) ? undefined : hostOf(host)
   const isOwn = (name: string, { socket }: Http.IncomingMessage) =>
-    isLoopback(name.replace(/^\[(.*)\]$/, "$1")) || name === own || name === hostOf(socket.localAddress ?? "")
+    name === own || isLoopback(name.replace(/^\[(.*)\]$/, "$1")) || name === hostOf(socket.localAddress ?? "")
   const isPublic = (authority: Authority) =>
     publicHosts.some(({ name, port }) => name === authority.name && (port === undefined || port === authority.port))
   const isAllowed = (authority: Authority, request: Http.IncomingMessage) =>
