@@ -8,6 +8,7 @@ import * as Main from "../main.ts"
 import { countOf } from "../platform/Plural.ts"
 import { Migrated } from "../postgres/Migrations.ts"
 import * as Roles from "../Roles.ts"
+import * as FirstCollection from "./FirstCollection.ts"
 import * as Maintenance from "./Maintenance.ts"
 import { json } from "./Operator.ts"
 import { ExitStatus, limitStop } from "./Process.ts"
@@ -35,7 +36,9 @@ export const serve = Command.make(
       yield* Console.error(`paid-once: ${parsed.failure}`)
       return yield* Effect.fail(new ExitStatus(2))
     }
-    return yield* Layer.launch(Main.service(yield* config, parsed.success, { json }))
+    const loaded = yield* config
+    yield* FirstCollection.collect
+    return yield* Layer.launch(Main.service(loaded, parsed.success, { json }))
   })
 )
 
