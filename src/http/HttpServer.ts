@@ -98,12 +98,12 @@ export const makeNodeServer = (): Http.Server => {
     keepAliveTimeout: keepAliveTimeoutMillis,
     connectionsCheckingInterval: connectionsCheckMillis,
     IncomingMessage: CountedPieces,
+    ServerResponse: SecurityHeaders.SecuredResponse,
     // SingleHeaders.ts refuses it, with a problem.
     requireHostHeader: false,
     // There is nothing to upgrade to, and Node sets an upgraded connection no limits.
     shouldUpgradeCallback: () => false
   })
-  SecurityHeaders.install(server)
   server.on("checkExpectation", ({ headers }, response) => {
     const problem = new Problem({ status: 417, detail: `nobody can meet the expectation ${headers.expect}` })
     response.writeHead(problem.status, { connection: "close", "content-type": problemType }).end(toJson(problem))

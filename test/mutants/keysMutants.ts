@@ -68,12 +68,20 @@ export const keysMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: hostsTest, test: "a body that a form could send" }
   },
   {
-    name: "bare-continue",
-    breaks: "an answer to a client that expects 100 may be guessed at, framed and kept",
+    name: "bare-answers",
+    breaks: "an answer may be guessed at, framed and kept",
     file: "src/http/access/SecurityHeaders.ts",
-    find: `server.on("checkContinue", set)`,
-    replace: "",
+    find: "{ ...headers, ...named }",
+    replace: "{ ...named }",
     seenBy: { file: hostsTest, test: "every answer forbids browsers" }
+  },
+  {
+    name: "overrules-a-header-set-before",
+    breaks: "a handler that sets one of the headers by itself is overruled",
+    file: "src/http/access/SecurityHeaders.ts",
+    find: "delete all[set]",
+    replace: "void 0",
+    seenBy: { file: "test/http/SecurityHeaders.test.ts", test: "with one that was set before" }
   },
   {
     name: "bare-parser",

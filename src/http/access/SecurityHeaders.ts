@@ -1,6 +1,6 @@
 /** Headers that tell a browser what it may not do with an answer. They stand on every answer of every server, whoever writes it. */
 import { createHash } from "node:crypto"
-import type * as Http from "node:http"
+import * as Http from "node:http"
 
 /** The source of CSP that allows an inline element with this text. */
 export const hashSource = (text: string): string => `'sha256-${createHash("sha256").update(text).digest("base64")}'`
@@ -22,12 +22,20 @@ export const lines = Object.entries(headers)
   .map(([name, value]) => `${name}: ${value}\r\n`)
   .join("")
 
-/** Sets the headers on each answer before its handler runs. A handler that sets one of them itself has its way. */
-export const install = (server: Http.Server): void => {
-  const set = (_: Http.IncomingMessage, response: Http.ServerResponse) => {
-    for (const [name, value] of Object.entries(headers)) response.setHeader(name, value)
+type Named = Http.OutgoingHttpHeaders | Array<Http.OutgoingHttpHeader>
+
+/**
+ * An answer with the headers. One that its handler sets itself stays as it is. They are added when the head is written: Node takes much longer for
+ * headers that are set before.
+ */
+export class SecuredResponse<Request extends Http.IncomingMessage> extends Http.ServerResponse<Request> {
+  /** Names are in small letters. */
+  override writeHead(status: number, reason?: string | Named, given?: Named) {
+    const named = typeof reason === "object" ? reason : given
+    // Nobody names them as a list, whose form would have to be kept.
+    if (Array.isArray(named)) throw new TypeError("the headers of an answer must be an object")
+    const all: Http.OutgoingHttpHeaders = { ...headers, ...named }
+    for (const set of this.getHeaderNames()) if (named?.[set] === undefined) delete all[set]
+    return super.writeHead(status, typeof reason === "string" ? reason : undefined, all)
   }
-  server.on("request", set)
-  server.on("checkContinue", set)
-  server.on("checkExpectation", set)
 }
