@@ -51,7 +51,7 @@ export class PlaceOrder extends Context.Service<
         return encodeView(yield* orders.place(change, order.lines))
       })
 
-      /** Without a key: a repeated request places another order. It is one statement: that writes the order, its lines and its event. */
+      /** Without a key: a repeated request places another order. One statement writes the order, its lines and its event. */
       const placeNew = Effect.fnUntraced(function* (order: NewOrder) {
         const id = OrderId.make(ids.next())
         return { orderId: id, body: yield* placeAs(id, order) }

@@ -8,7 +8,7 @@ import type { SqlConnection } from "effect/sql"
 import { type FaultsService, off } from "./Faults.ts"
 import * as TransactionControl from "./TransactionControl.ts"
 
-/** A transaction of one statement was given a second one, or a savepoint. It was not run. Always a mistake in the program, and so a defect. */
+/** A transaction of one statement was given more, which was not run. Always a mistake in the program, and so a defect. */
 export class SecondStatement extends Error {
   override readonly name = "SecondStatement"
   constructor() {
@@ -22,8 +22,9 @@ export class SecondStatement extends Error {
  *
  * **Details**
  *
- * - What comes after the statement can't undo it, so it must not fail.
- * - Callbacks and retries are those of other transactions.
+ * - What comes after the statement can't undo it, so it must not fail. That includes the checks of `Outbox.save` on the rows that its write returns.
+ * - An interruption waits for the statement's answer and for the callbacks: else a committed change might go unannounced.
+ * - It runs plain statements of the transaction's handle: no streams, and none of the client's own templates. BEGIN's options mean nothing to it.
  * - Where faults may be injected it is `client` itself: there are points between a statement and its COMMIT.
  */
 export const over = (client: PgClient.PgClient, faults: FaultsService): PgClient.PgClient =>
@@ -37,12 +38,15 @@ const withTransaction =
     Effect.contextWith((outside: Context.Context<R>) => {
       if (TransactionControl.levelIn(client, outside) !== undefined) return Effect.die(new SecondStatement())
       const level = TransactionControl.makeLevel(firstOn(client, outside), undefined)
-      return Effect.onExitPrimitive(Effect.provideService(effect, client.transactionService, level), (exit) => {
-        level.open = false
-        return Exit.isFailure(exit)
-          ? undefined
-          : Effect.forEach(level.callbacks, TransactionControl.withoutFailure, { discard: true })
-      })
+      const joined = Effect.provideService(effect, client.transactionService, level)
+      return Effect.uninterruptible(
+        Effect.onExitPrimitive(joined, (exit) => {
+          level.open = false
+          return Exit.isFailure(exit)
+            ? undefined
+            : Effect.forEach(level.callbacks, TransactionControl.withoutFailure, { discard: true })
+        })
+      )
     })
 
 /** A connection for one statement, which runs on any of the client's. With the services of `outside`, in which there is no transaction. */
@@ -52,7 +56,8 @@ const firstOn = (client: PgClient.PgClient, outside: Context.Context<never>): Sq
     Effect.suspend(() => {
       if (isUsed) return Effect.die(new SecondStatement())
       isUsed = true
-      return Effect.updateContext(client.unsafe(text, params), () => outside)
+      // The handle's statement has a span already.
+      return Effect.updateContext(Effect.withTracerEnabled(client.unsafe(text, params), false), () => outside)
     })
   const refuse = () => Effect.die(new SecondStatement())
   return {

@@ -123,7 +123,7 @@ const savepoint = <A, E, R>(
 
 /** The transaction or savepoint of `client` in this context. */
 export const levelIn = (client: SqlClient.SqlClient, context: Context.Context<never>): Level | undefined =>
-  // Only this file provides it, with a value of `makeLevel`.
+  // This file and SingleStatement.ts provide it, with a value of `makeLevel`.
   Context.getOrUndefined(context as Context.Context<SqlClient.TransactionConnection>, client.transactionService) as
     | Level
     | undefined

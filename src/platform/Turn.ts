@@ -12,14 +12,21 @@ const Turn = Context.Reference<{ readonly turns: Semaphore.Semaphore | undefined
 /** How long turns begin in one round of the event loop. Most handlers take a tenth of it until their first statement, and the largest order thirty times. */
 const roundMillis = 1
 
-/** Turns that begin in a later round, in the order in which they came. */
-const waiting: Array<() => void> = []
+/** A turn that waits for a later round. */
+interface Waiting {
+  /** Whether it may begin in this round. */
+  readonly mayBegin: () => boolean
+  readonly begin: () => void
+}
+
+/** In the order in which they came. */
+const waiting: Array<Waiting> = []
 /** When the first turn of this round began; undefined before. */
 let begunMillis: number | undefined
 
 const next = () => {
   begunMillis = undefined
-  for (const begin of waiting.splice(0)) begin()
+  while (waiting[0]?.mayBegin() === true) waiting.shift()!.begin()
 }
 
 /** Whether a turn may begin in this round. */
@@ -32,17 +39,14 @@ const isOpen = (now: number): boolean => {
 }
 
 /**
- * After a while of turns the event loop comes round before the next one begins. Otherwise a turn that is free again would go on at once. Sockets
- * would not be read until the last handler has run: for seconds, as each may take some thirty milliseconds.
+ * After {@link roundMillis} of turns the event loop comes round before the next one begins. Otherwise a turn that is free again would go on at once.
+ * Sockets would not be read until the last handler has run: for seconds, as each may take some thirty milliseconds.
  */
 const round = Effect.clockWith((clock) => {
-  const isOpenNow = () => isOpen(Monotonic.millisUnsafe(clock))
-  return isOpenNow()
+  const mayBegin = () => isOpen(Monotonic.millisUnsafe(clock))
+  return waiting.length === 0 && mayBegin()
     ? Effect.void
-    : Effect.callback<void>((resume) => {
-        const begin = () => (isOpenNow() ? resume(Effect.void) : void waiting.push(begin))
-        waiting.push(begin)
-      })
+    : Effect.callback<void>((resume) => void waiting.push({ mayBegin, begin: () => resume(Effect.void) }))
 })
 
 /** Runs a handler when its turn comes. */

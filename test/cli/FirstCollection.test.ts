@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { runInNewContext } from "node:vm"
 import * as FirstCollection from "../../src/cli/FirstCollection.ts"
 
-it.effect("it collects what nobody holds, and leaves V8's flags as they were", () =>
+it.effect("it collects what nobody holds, and gives no other context its means", () =>
   Effect.gen(function* () {
     const dropped = new WeakRef({ some: "object" })
     // A reference that was made or read is kept until its turn of the event loop ends.

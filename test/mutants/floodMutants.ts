@@ -183,6 +183,14 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/Turn.test.ts", test: "between two long turns the event loop" }
   },
   {
+    name: "last-turn-first",
+    breaks: "under load requests overtake those that came before them, which may wait for ever",
+    file: "src/platform/Turn.ts",
+    find: "waiting.push(",
+    replace: "waiting.unshift(",
+    seenBy: { file: "test/platform/Turn.test.ts", test: "turns begin in the order in which they came" }
+  },
+  {
     name: "goes-on-in-one-round",
     breaks: "requests whose bodies have arrived are read one after the other, and nothing in between",
     file: "src/platform/Turn.ts",

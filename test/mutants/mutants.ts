@@ -108,6 +108,14 @@ export const mutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/SingleStatement.test.ts", test: "a second statement is a defect" }
   },
   {
+    name: "single-statement-unannounced",
+    breaks: "the event of an order whose client hangs up waits for the poll",
+    file: "src/platform/SingleStatement.ts",
+    find: "return Effect.uninterruptible(",
+    replace: "return Effect.suspend(() =>",
+    seenBy: { file: "test/platform/SingleStatement.test.ts", test: "an interruption waits for the statement" }
+  },
+  {
     name: "single-statement-skips-faults",
     breaks: "a fault between a statement and its commit finds the commit done",
     file: "src/platform/SingleStatement.ts",

@@ -1,10 +1,11 @@
 /** Transactions of one statement, on Postgres. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, layer } from "@effect/vitest"
-import { Cause, Effect, Exit } from "effect"
+import { Cause, Effect, Exit, Fiber } from "effect"
 import { Faults } from "../../src/platform/Faults.ts"
 import * as SingleStatement from "../../src/platform/SingleStatement.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
 /** The client, the one for single statements, and an empty table. */
@@ -78,14 +79,57 @@ layer(TestDatabase.layerPool, { excludeTestServices: true })("SingleStatement", 
     })
   )
 
-  it.effect("a savepoint is a defect, and what is in it is not run", () =>
+  it.effect("a savepoint is a defect, of the program or by Postgres, and what is in it is not run", () =>
     Effect.gen(function* () {
       const { client, single } = yield* begin
       for (const inner of [client, single]) {
         const nested = yield* Effect.exit(alone(alone(insert(1), inner), single))
-        assert.isTrue(Exit.isFailure(nested))
+        assert.isTrue(Exit.isFailure(nested) && Cause.hasDies(nested.cause))
       }
       assert.deepStrictEqual(yield* numbers, [])
+    })
+  )
+
+  it.effect("an interruption waits for the statement, and for what follows a commit", () =>
+    Effect.gen(function* () {
+      const { client, single } = yield* begin
+      let told = 0
+      const slow = Transaction.use(({ afterCommit, sql }) =>
+        Effect.andThen(
+          sql`INSERT INTO numbers SELECT 1 FROM pg_sleep(0.3)`,
+          afterCommit(Effect.sync(() => void told++))
+        )
+      )
+      const running = yield* Effect.forkChild(alone(slow, single))
+      yield* eventually(
+        "the statement to run",
+        Effect.map(
+          client`SELECT FROM pg_stat_activity WHERE query LIKE '%pg_sleep(0.3)%' AND pid <> pg_backend_pid()`,
+          (found) => found.length > 0
+        )
+      )
+      yield* Fiber.interrupt(running)
+      assert.deepStrictEqual(yield* numbers, [1])
+      assert.strictEqual(told, 1)
+    })
+  )
+
+  it.effect("a connection that breaks under the statement fails it once, and writes nothing", () =>
+    Effect.gen(function* () {
+      const { client, single } = yield* begin
+      const slow = Transaction.use(({ sql }) => sql`INSERT INTO numbers SELECT 1 FROM pg_sleep(60)`)
+      const running = yield* Effect.forkChild(Effect.exit(alone(slow, single)))
+      yield* eventually(
+        "its backend to be ended",
+        Effect.map(
+          client`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()`,
+          (found) => found.length > 0
+        )
+      )
+      assert.isTrue(Exit.isFailure(yield* Fiber.join(running)))
+      assert.deepStrictEqual(yield* numbers, [])
+      yield* alone(insert(2), single)
+      assert.deepStrictEqual(yield* numbers, [2])
     })
   )
 
