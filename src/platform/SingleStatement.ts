@@ -22,9 +22,9 @@ export class SecondStatement extends Error {
  *
  * **Details**
  *
- * - What comes after the statement can't undo it, so it must not fail. That includes the checks of `Outbox.save` on the rows that its write returns.
- * - An interruption waits for the statement's answer and for the callbacks: else a committed change might go unannounced.
- * - It runs plain statements of the transaction's handle: no streams, and none of the client's own templates. BEGIN's options mean nothing to it.
+ * - Code after the statement can't undo it, so it must not fail. An example is the check of `Outbox.save` on the rows that its write returns.
+ * - An interruption waits for the statement's answer and for the callbacks. Else a committed change might go unannounced.
+ * - The statement is a plain one of the transaction's handle, and no stream. Options of BEGIN have no effect.
  * - Where faults may be injected it is `client` itself: there are points between a statement and its COMMIT.
  */
 export const over = (client: PgClient.PgClient, faults: FaultsService): PgClient.PgClient =>
