@@ -121,6 +121,14 @@ export const edgeMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: admissionTest, test: "requests that wait for somebody else" }
   },
   {
+    name: "span-id-of-a-trace",
+    breaks: "nobody can read which span an answer names, where no spans are collected",
+    file: "src/platform/Traced.ts",
+    find: "hex.slice(-spanIdDigits)",
+    replace: "hex",
+    seenBy: { file: "test/platform/Traced.test.ts", test: "ids that nobody collects" }
+  },
+  {
     name: "pays-in-its-turn",
     breaks: "eight payments at a slow gateway stop all requests",
     file: "src/application/PayOrder.ts",
