@@ -20,8 +20,10 @@ export type Level = readonly [connection: SqlConnection.Connection, depth: numbe
   readonly parent: Level | undefined
   /** Run after the commit, with the services around the transaction. A savepoint's callbacks go to its parent when it is released. */
   readonly callbacks: Array<Effect.Effect<void>>
-  /** Until what runs in it has ended. */
+  /** Until what runs in it has ended, or its last statement (SingleStatement.ts). */
   open: boolean
+  /** Its last statement may commit it (SingleStatement.ts); then no COMMIT follows. */
+  isCommitted: boolean
   /** Two savepoints side by side would end one another, on one connection: the second waits. Made for the first. */
   savepoints: Semaphore.Semaphore | undefined
 }
@@ -72,16 +74,17 @@ const topLevel = <A, E, R>(
   restore: <A1, E1, R1>(effect: Effect.Effect<A1, E1, R1>) => Effect.Effect<A1, E1, R1>,
   within: (level: Level) => Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | SqlError.SqlError, R> => {
-  let committed: Level | undefined
+  let level: Level | undefined
   const transaction = Effect.scopedWith((scope) =>
     Effect.flatMap(restore(Scope.provide(client.reserve, scope)), (connection) => {
-      const level = makeLevel(connection, undefined)
+      const opened = (level = makeLevel(connection, undefined))
       return Effect.flatMap(begin(connection, Context.get(context, SqlClient.BeginTransaction)), () =>
-        Effect.onExitPrimitive(within(level), (exit) => {
-          level.open = false
+        Effect.onExitPrimitive(within(opened), (exit) => {
+          opened.open = false
+          if (opened.isCommitted) return undefined
           if (Exit.isFailure(exit)) return undo(connection, "ROLLBACK")
           return Effect.map(commit(connection), () => {
-            committed = level
+            opened.isCommitted = true
           })
         })
       )
@@ -89,9 +92,9 @@ const topLevel = <A, E, R>(
   )
   // After the connection is free again; also if returning it failed, because the commit stands.
   return Effect.onExitPrimitive(transaction, () =>
-    committed === undefined || committed.callbacks.length === 0
+    level?.isCommitted !== true || level.callbacks.length === 0
       ? undefined
-      : Effect.forEach(committed.callbacks, withoutFailure, { discard: true })
+      : Effect.forEach(level.callbacks, withoutFailure, { discard: true })
   )
 }
 
@@ -136,6 +139,7 @@ export const makeLevel = (connection: SqlConnection.Connection, parent: Level | 
     parent,
     callbacks: [],
     open: true,
+    isCommitted: false,
     savepoints: undefined
   })
 
