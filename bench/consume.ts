@@ -22,7 +22,8 @@ import { LaneWorkers } from "../src/outbox/LaneWorkers.ts"
 import { Publisher } from "../src/outbox/Publisher.ts"
 import { Ids } from "../src/platform/Ids.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
-import * as JoinedCommit from "../src/postgres/fast/JoinedCommit.ts"
+import * as Database from "../src/postgres/Database.ts"
+import * as DeferredBegin from "../src/postgres/fast/DeferredBegin.ts"
 import { Environment, Side } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
@@ -215,31 +216,34 @@ const onBroker = (broker?: Layer.Layer<Broker, never, Layer.Services<typeof Embe
 const multiples = [1, 4]
 
 /** Runs all blocks. Latencies are measured at `rate` events a second and at four times that. */
-export const consume = Effect.fnUntraced(function* (options: {
-  readonly events: number
-  readonly rounds: number
-  readonly rate: number
-  readonly seconds: number
-}) {
-  const side = yield* Side
-  yield* side`CREATE TABLE bench_effects (consumer text NOT NULL, event_id uuid NOT NULL, aggregate_id text NOT NULL)`
-  yield* Effect.logInfo(`a backlog of ${options.events} events, ${options.rounds} rounds`)
-  const rates = yield* Effect.provide(throughput(options), onBroker())
-  const latencyAt = (name: string, rate: number, broker: ReturnType<typeof onBroker>) =>
-    Effect.gen(function* () {
-      yield* Effect.logInfo(`${name} at ${rate}/s, for ${options.seconds} s twice`)
-      yield* side`TRUNCATE outbox_events, event_log, processed_events, consumer_cursors`
-      const millis = yield* Effect.provide(latencies({ rate, seconds: options.seconds }), broker)
-      return { name, rate, millis: Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)])) }
-    })
-  const withKafka = yield* Effect.forEach(multiples, (times) => latencyAt("Kafka", options.rate * times, onBroker()))
-  return {
-    workload: { ...options, partitions: Service.partitions, aggregates: aggregateCount },
-    rates,
-    latency: [...withKafka, yield* latencyAt("embedded broker", options.rate, onBroker(EmbeddedBroker.layer))]
-  }
-  // As the service's own connections: without it each transaction has one round trip more.
-}, Effect.provide(JoinedCommit.layer))
+export const consume = Effect.fnUntraced(
+  function* (options: {
+    readonly events: number
+    readonly rounds: number
+    readonly rate: number
+    readonly seconds: number
+  }) {
+    const side = yield* Side
+    yield* side`CREATE TABLE bench_effects (consumer text NOT NULL, event_id uuid NOT NULL, aggregate_id text NOT NULL)`
+    yield* Effect.logInfo(`a backlog of ${options.events} events, ${options.rounds} rounds`)
+    const rates = yield* Effect.provide(throughput(options), onBroker())
+    const latencyAt = (name: string, rate: number, broker: ReturnType<typeof onBroker>) =>
+      Effect.gen(function* () {
+        yield* Effect.logInfo(`${name} at ${rate}/s, for ${options.seconds} s twice`)
+        yield* side`TRUNCATE outbox_events, event_log, processed_events, consumer_cursors`
+        const millis = yield* Effect.provide(latencies({ rate, seconds: options.seconds }), broker)
+        return { name, rate, millis: Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)])) }
+      })
+    const withKafka = yield* Effect.forEach(multiples, (times) => latencyAt("Kafka", options.rate * times, onBroker()))
+    return {
+      workload: { ...options, partitions: Service.partitions, aggregates: aggregateCount },
+      rates,
+      latency: [...withKafka, yield* latencyAt("embedded broker", options.rate, onBroker(EmbeddedBroker.layer))]
+    }
+    // As the service's own connections: without it each transaction has one round trip more.
+  },
+  Effect.provideService(Database.SocketSetup, DeferredBegin.install)
+)
 
 const rate = (value: Spread) => show(value, 0)
 

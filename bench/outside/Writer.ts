@@ -1,12 +1,11 @@
-/** The writer beside our relay: `Outbox.append` as the last statement of a `Transaction.run`, in a process that does not dispatch. */
-import { PgClient } from "@effect/sql-pg"
+/** The writer beside our relay: `Outbox.append` in `Transaction.run`, in a process that does not dispatch. */
 import { Effect, Layer, ManagedRuntime, Redacted } from "effect"
 import * as Plain from "../../src/plain/Plain.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
-import * as SingleStatement from "../../src/platform/SingleStatement.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
-import * as JoinedCommit from "../../src/postgres/fast/JoinedCommit.ts"
+import * as Database from "../../src/postgres/Database.ts"
+import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
 import { answerWriter, type LoadEvent, shapeHere } from "./OpenLoop.ts"
 
 const url = Redacted.make(process.env["DATABASE_URL"] ?? "")
@@ -15,7 +14,7 @@ const url = Redacted.make(process.env["DATABASE_URL"] ?? "")
 const runtime = ManagedRuntime.make(
   Plain.outbox.pipe(
     Layer.provideMerge(Plain.database()),
-    Layer.provideMerge(JoinedCommit.layer),
+    Layer.provide(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
     Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: shapeHere().connections }))
   )
 )
@@ -26,11 +25,11 @@ const append = ({ data, version, ...aggregate }: LoadEvent) =>
   )
 
 answerWriter(async () => {
-  const last = await runtime.runPromise(PgClient.PgClient.use(SingleStatement.last))
+  await runtime.context()
   return (event, isKept) =>
     runtime.runPromise(
       isKept
-        ? Effect.orDie(Transaction.run(last(append(event))))
+        ? Effect.orDie(Transaction.run(append(event)))
         : Effect.ignore(Transaction.run(Effect.andThen(append(event), Effect.fail("rolled back on purpose"))))
     )
 })

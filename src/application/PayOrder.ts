@@ -16,7 +16,6 @@ import { OrderStateConflict } from "../domain/Order.ts"
 import { type PaymentMethod } from "../domain/Payment.ts"
 import { Faults } from "../platform/Faults.ts"
 import { Ids } from "../platform/Ids.ts"
-import * as SingleStatement from "../platform/SingleStatement.ts"
 import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import * as Turn from "../platform/Turn.ts"
@@ -93,7 +92,6 @@ export class PayOrder extends Context.Service<
       const faults = yield* Faults
       const ids = yield* Ids
       const database = yield* PgClient.PgClient
-      const last = yield* SingleStatement.last(database)
       const { keyRetentionMillis, timeoutMillis } = yield* GatewaySettings
       const { delaysMillis } = yield* RecoverySettings
       const leaseMillis = timeoutMillis + leaseSlackMillis
@@ -148,12 +146,10 @@ export class PayOrder extends Context.Service<
           return yield* new OrderStateConflict({ orderId, status: order.status, wanted: "paid" })
         }
         const payment = yield* payments.open(order, paymentId, paymentMethod, leaseMillis)
-        yield* last(
-          tasks.enqueue(
-            paymentRecover,
-            { paymentId },
-            { idempotencyKey: recoveryKeyOf(paymentId, "charge"), delayMillis: Math.max(leaseMillis, firstDelayMillis) }
-          )
+        yield* tasks.enqueue(
+          paymentRecover,
+          { paymentId },
+          { idempotencyKey: recoveryKeyOf(paymentId, "charge"), delayMillis: Math.max(leaseMillis, firstDelayMillis) }
         )
         return { _tag: "Charge" as const, payment }
       })

@@ -11,7 +11,6 @@ import { type Change, declinePayment, markPaid, markRefunded, type OrderStateCon
 import { PaymentStatus } from "../domain/Payment.ts"
 import * as ReportedAmount from "../domain/ReportedAmount.ts"
 import { Faults } from "../platform/Faults.ts"
-import * as SingleStatement from "../platform/SingleStatement.ts"
 import * as Traced from "../platform/Traced.ts"
 import { Transaction } from "../platform/Transaction.ts"
 import { Tasks } from "../tasks/Tasks.ts"
@@ -99,7 +98,6 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
       const tasks = yield* Tasks
       const faults = yield* Faults
       const database = yield* PgClient.PgClient
-      const last = yield* SingleStatement.last(database)
       // There at 0 from the start, but for the status of a new payment: an alert compares with the value before the first outcome.
       yield* Metric.value(contradictionsTotal)
       for (const status of PaymentStatus.literals) if (status !== "charging") yield* Metric.value(settledAs(status))
@@ -119,9 +117,8 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         yield* afterCommit(Metric.update(settledAs(status), 1))
       })
 
-      /** Ends the transaction that moved the payment: the recovery has nothing left to do. */
       const ended = (id: PaymentId, phase: Phase, status: PaymentStatus) =>
-        Effect.andThen(counted(status), last(tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase))))
+        Effect.andThen(tasks.settleByKey(paymentRecover, recoveryKeyOf(id, phase)), counted(status))
 
       const answerTo = (
         payment: OpenPayment,
@@ -175,8 +172,8 @@ export class PaymentOutcomes extends Context.Service<PaymentOutcomes, PaymentOut
         if (change !== undefined) yield* save(change, locked)
         yield* payments.move(payment, move)
         if (answer !== undefined) yield* idempotency.answer(id, answer)
-        if (move.to === "refunding") yield* giveBack(id)
         yield* ended(id, "charge", move.to)
+        if (move.to === "refunding") yield* giveBack(id)
         yield* faults.at("pay.before-commit")
         return { status: move.to, answer }
       })

@@ -43,7 +43,6 @@ export class PlaceOrder extends Context.Service<
       const idempotency = yield* Idempotency
       const database = yield* PgClient.PgClient
       const single = SingleStatement.over(database, yield* Faults)
-      const last = yield* SingleStatement.last(database)
       const ids = yield* Ids
 
       const placeAs = Effect.fnUntraced(function* (id: OrderId, order: NewOrder) {
@@ -64,7 +63,7 @@ export class PlaceOrder extends Context.Service<
         switch (key._tag) {
           case "First": {
             const body = yield* placeAs(orderId, order)
-            yield* last(idempotency.answer(orderId, { status: 201, body } satisfies FinalAnswer))
+            yield* idempotency.answer(orderId, { status: 201, body } satisfies FinalAnswer)
             return { orderId, body }
           }
           case "Answered":

@@ -20,10 +20,8 @@ export type Level = readonly [connection: SqlConnection.Connection, depth: numbe
   readonly parent: Level | undefined
   /** Run after the commit, with the services around the transaction. A savepoint's callbacks go to its parent when it is released. */
   readonly callbacks: Array<Effect.Effect<void>>
-  /** Until what runs in it has ended, or its last statement (SingleStatement.ts). */
+  /** Until what runs in it has ended. */
   open: boolean
-  /** Its last statement may commit it (SingleStatement.ts); then no COMMIT follows. */
-  isCommitted: boolean
   /** Two savepoints side by side would end one another, on one connection: the second waits. Made for the first. */
   savepoints: Semaphore.Semaphore | undefined
 }
@@ -74,17 +72,16 @@ const topLevel = <A, E, R>(
   restore: <A1, E1, R1>(effect: Effect.Effect<A1, E1, R1>) => Effect.Effect<A1, E1, R1>,
   within: (level: Level) => Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | SqlError.SqlError, R> => {
-  let level: Level | undefined
+  let committed: Level | undefined
   const transaction = Effect.scopedWith((scope) =>
     Effect.flatMap(restore(Scope.provide(client.reserve, scope)), (connection) => {
-      const opened = (level = makeLevel(connection, undefined))
+      const level = makeLevel(connection, undefined)
       return Effect.flatMap(begin(connection, Context.get(context, SqlClient.BeginTransaction)), () =>
-        Effect.onExitPrimitive(within(opened), (exit) => {
-          opened.open = false
-          if (opened.isCommitted) return undefined
+        Effect.onExitPrimitive(within(level), (exit) => {
+          level.open = false
           if (Exit.isFailure(exit)) return undo(connection, "ROLLBACK")
           return Effect.map(commit(connection), () => {
-            opened.isCommitted = true
+            committed = level
           })
         })
       )
@@ -92,9 +89,9 @@ const topLevel = <A, E, R>(
   )
   // After the connection is free again; also if returning it failed, because the commit stands.
   return Effect.onExitPrimitive(transaction, () =>
-    level?.isCommitted !== true || level.callbacks.length === 0
+    committed === undefined || committed.callbacks.length === 0
       ? undefined
-      : Effect.forEach(level.callbacks, withoutFailure, { discard: true })
+      : Effect.forEach(committed.callbacks, withoutFailure, { discard: true })
   )
 }
 
@@ -139,7 +136,6 @@ export const makeLevel = (connection: SqlConnection.Connection, parent: Level | 
     parent,
     callbacks: [],
     open: true,
-    isCommitted: false,
     savepoints: undefined
   })
 

@@ -13,7 +13,7 @@ import { inject } from "vitest"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import * as Database from "../../src/postgres/Database.ts"
-import * as JoinedCommit from "../../src/postgres/fast/JoinedCommit.ts"
+import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
 import { plantedSql } from "../mutants/planted.ts"
 import { farFromUtc, withDatabase } from "./Postgres.ts"
 
@@ -79,15 +79,15 @@ export class TestDatabase extends Context.Service<
     (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
   )
 
-  /** BEGIN and COMMIT without round trips, as in the service's pools. */
-  static readonly fastSockets = JoinedCommit.layer
+  /** BEGIN without a round trip, as in the service's pools. */
+  static readonly fastBegin = Layer.succeed(Database.SocketSetup, DeferredBegin.install)
 
   /** The clone with a pool like the service's, and ids by its clock. */
   static readonly layerPool = Layer.unwrap(
     TestDatabase.useSync(({ url }) =>
       Ids.layer.pipe(
         Layer.provideMerge(Database.layer),
-        Layer.provideMerge(TestDatabase.fastSockets),
+        Layer.provide(TestDatabase.fastBegin),
         Layer.provideMerge(DatabaseSettings.layerOf({ url }))
       )
     )

@@ -26,7 +26,7 @@ export const platform = Layer.fresh(
     Layer.provideMerge(Wakeups.layer),
     Layer.provideMerge(ControlConnection.layer),
     Layer.provideMerge(Ids.layer),
-    Layer.provideMerge(Layer.mergeAll(Layer.provideMerge(Database.layer, TestDatabase.fastSockets), Fibers.layer)),
+    Layer.provideMerge(Layer.mergeAll(Layer.provide(Database.layer, TestDatabase.fastBegin), Fibers.layer)),
     Layer.provideMerge(
       Layer.unwrap(TestDatabase.useSync(({ url }) => DatabaseSettings.layerOf({ url, maxConnections: 8 })))
     )
