@@ -10,7 +10,7 @@
  * Improved: after a broken connection a transaction fails with the error of the connection, and not with that of ROLLBACK. A connection whose COMMIT
  * was refused returns to the pool without its transaction.
  */
-import type { PgClient } from "@effect/sql-pg"
+import type { PgClient, PgConnection } from "@effect/sql-pg"
 import { Context, Effect, Exit, Scope, Semaphore, Tracer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { SqlConnection } from "effect/sql"
@@ -159,13 +159,23 @@ const begin = (connection: SqlConnection.Connection, statement = beginStatement)
 /**
  * Postgres answers `ROLLBACK` to the COMMIT of a transaction in which a statement failed: nothing was written then. When COMMIT itself fails, a
  * ROLLBACK follows: the transaction may still be open, and if it is not, the ROLLBACK does no harm.
+ *
+ * Not prepared: the driver repeats a prepared statement whose error may mean a stale plan. A deferred trigger can fail with such an error, and a
+ * second COMMIT succeeds, outside of the transaction that was rolled back.
  */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
   Effect.flatMap(
-    Effect.tapError(connection.executeRaw("COMMIT", []), () => undo(connection, "ROLLBACK")),
-    (result) =>
-      (result as { readonly command?: string }).command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void
+    // Only the driver's own connection tells how Postgres has answered.
+    Effect.tapError((connection as unknown as Driver).connection.query("COMMIT", [], false), () =>
+      undo(connection, "ROLLBACK")
+    ),
+    (result) => (result.command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void)
   )
+
+/** What a `PgClient` reserves. */
+interface Driver {
+  readonly connection: PgConnection.PgConnection
+}
 
 const rolledBack = () => {
   const message = "COMMIT rolled back: a statement of the transaction had failed"

@@ -264,18 +264,43 @@ layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
     Effect.gen(function* () {
       const sql = yield* PgClient.PgClient
       yield* inTransaction(write(1))
-      // COMMIT is a prepared statement like all others, and a session can lose its prepared statements.
-      const lose = Effect.gen(function* () {
-        const [row] = yield* sql<{
-          readonly name: string
-        }>`SELECT name FROM pg_prepared_statements WHERE statement = 'COMMIT'`
-        yield* sql.unsafe(`DEALLOCATE ${row!.name}`)
-      })
-      const error = yield* Effect.flip(inTransaction(Effect.andThen(write(2), lose)))
+      yield* sql`ALTER TABLE numbers ADD CONSTRAINT once UNIQUE (n) DEFERRABLE INITIALLY DEFERRED`
+      const error = yield* Effect.flip(inTransaction(Effect.andThen(write(2), write(2))))
+      yield* sql`ALTER TABLE numbers DROP CONSTRAINT once`
       assert.isTrue(SqlError.isSqlError(error))
       for (let turn = 0; turn <= maxConnections; turn++) yield* inTransaction(write(3))
       assert.deepStrictEqual(yield* committed, [1, 3, 3, 3])
     })
+  )
+
+  it.effect(
+    "a COMMIT that fails like a stale plan is not repeated outside of its transaction, where it would succeed",
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* PgClient.PgClient
+        yield* sql`
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+          $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = 'feature_not_supported'; END $$`
+        yield* sql`
+        CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON numbers DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.n = 5) EXECUTE FUNCTION refuse()`
+        const told: Array<string> = []
+        const refused = inTransaction(
+          Effect.andThen(write(5), sql.afterCommit(Effect.sync(() => void told.push("committed"))))
+        )
+        // The driver knows its statements from the second time on.
+        for (let turn = 0; turn < 2 * maxConnections; turn++) {
+          assert.isTrue(Exit.isFailure(yield* Effect.exit(refused)))
+          yield* Effect.all(
+            Array.from({ length: maxConnections }, () => inTransaction(write(6))),
+            {
+              concurrency: maxConnections
+            }
+          )
+        }
+        assert.deepStrictEqual(told, [])
+        assert.notInclude(yield* committed, 5)
+      })
   )
 
   it.effect("a handle of an inner transaction fails once the outer one has ended", () =>
