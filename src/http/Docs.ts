@@ -42,16 +42,23 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
 ) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      // Swagger's layer adds its page to a router, so it gets one of its own.
-      const own = yield* HttpRouter.make
-      yield* Layer.build(Layer.provide(HttpApiSwagger.layer(api, { path }), Layer.succeed(HttpRouter.HttpRouter, own)))
+      const scope = yield* Effect.scope
       // The page never changes: it is compressed once, to a fourth of its two megabytes. Every browser reads that. There is no plain one for
       // those who refuse it, as anybody may ask for the page, and its bytes are what it costs.
       let page: HttpServerResponse.HttpServerResponse | undefined
-      const compressed = Effect.map(
-        Effect.orDie(own.asHttpEffect()),
-        ({ body }) => (page ??= compress(body._tag === "Uint8Array" ? body.body : new Uint8Array()))
+      // Swagger's layer loads its script, which takes 7 MB for ever: not before somebody asks for the page. It adds the page to a router, so it gets one
+      // of its own.
+      const making = Effect.gen(function* () {
+        const own = yield* HttpRouter.make
+        const swagger = HttpApiSwagger.layer(api, { path })
+        yield* Layer.buildWithScope(Layer.provide(swagger, Layer.succeed(HttpRouter.HttpRouter, own)), scope)
+        const { body } = yield* Effect.orDie(own.asHttpEffect())
+        return (page ??= compress(body._tag === "Uint8Array" ? body.body : new Uint8Array()))
+      })
+      yield* router.add(
+        "GET",
+        path,
+        Effect.suspend(() => (page === undefined ? making : Effect.succeed(page)))
       )
-      yield* router.add("GET", path, compressed)
     })
   )
