@@ -18,7 +18,7 @@ export const run = (args: ReadonlyArray<string>, environment: Readonly<Record<st
     const began = performance.now()
     const child = spawn(
       process.execPath,
-      [...flags, "--import", telling, Path.join(root, "src/paid-once.ts"), ...args, "--json"],
+      [...flags, "--import", telling, Path.join(root, "src/paid-once.js"), ...args, "--json"],
       { env: { PATH: process.env["PATH"], LOG_LEVEL: "Error", ...environment } }
     )
     let [out, err] = ["", ""]

@@ -55,4 +55,4 @@ const mixed = Layer.effect(
 ).pipe(Layer.provide(Outbox.layer))
 
 Reflect.set(Outbox, "layer", mixed)
-await import("../src/paid-once.ts")
+await import(new URL("../src/paid-once.js", import.meta.url).href)

@@ -79,7 +79,7 @@ const memoryOf = (pid: number) =>
   )
 
 const cli = ["npm", "run", "--silent", "paid-once", "--"]
-const direct = [process.execPath, "src/paid-once.ts"]
+const direct = [process.execPath, "src/paid-once.js"]
 const npmStart = ["npm", "start", "--silent", "--", "--json"]
 
 /** Measures commands in `rounds`, each beside Node and npm alone. Each start has a directory of its own. */

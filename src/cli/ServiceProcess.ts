@@ -48,7 +48,7 @@ export interface ServiceProcess {
 /** How much of the output is kept for an error message: its end. */
 const keptOutput = 100_000
 
-const entry = Path.resolve(import.meta.dirname, "../paid-once.ts")
+const entry = Path.resolve(import.meta.dirname, "../paid-once.js")
 
 /**
  * Ends the process cleanly once its channel to us is gone, as after a kill -9 of this one: nobody else would end it. The channel itself keeps no

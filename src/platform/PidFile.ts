@@ -24,8 +24,8 @@ const isPidFile = (name: string) => /^service(-\d+)?\.pid$/.test(name)
 const isOurs = async (pid: number): Promise<boolean> =>
   (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => ""))
     .split("\0")
-    // The file itself, or npm's link to it.
-    .some((argument) => /(?:^|\/)paid-once(?:\.ts)?$/.test(argument))
+    // The file itself, which was TypeScript in former releases, or npm's link to it.
+    .some((argument) => /(?:^|\/)paid-once(?:\.[jt]s)?$/.test(argument))
 
 /** The id in the file; undefined where there is none, and for whatever is not a file of ours. */
 const read = async (file: string): Promise<number | undefined> => {

@@ -9,7 +9,7 @@ import { eventually } from "../support/Counters.ts"
 import * as PageChecks from "../support/PageChecks.ts"
 import { plantedEnv } from "../mutants/planted.ts"
 
-const entry = Path.resolve(import.meta.dirname, "../../src/paid-once.ts")
+const entry = Path.resolve(import.meta.dirname, "../../src/paid-once.js")
 
 /** Starts `paid-once demo --stay`, and answers with the link that it prints. Ends it as Ctrl-C does. */
 const demo = Effect.gen(function* () {

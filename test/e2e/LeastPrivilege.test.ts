@@ -23,7 +23,7 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>)
   Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>((resume) => {
     const child = execFile(
       process.execPath,
-      [Path.join(root, "src/paid-once.ts"), ...args],
+      [Path.join(root, "src/paid-once.js"), ...args],
       { env: { PATH: process.env["PATH"], ...env }, timeout: 100_000 },
       (error, stdout, stderr) => resume(Effect.succeed({ code: error === null ? 0 : error.code, stdout, stderr }))
     )
@@ -138,7 +138,7 @@ it.live("the gateway alone has its books made by the owner, also in a shell with
     }
     yield* Effect.acquireRelease(
       Effect.sync(() => {
-        const child = spawn(process.execPath, [Path.join(root, "src/paid-once.ts"), "gateway"], {
+        const child = spawn(process.execPath, [Path.join(root, "src/paid-once.js"), "gateway"], {
           env: {
             PATH: process.env["PATH"],
             ...plantedEnv(),

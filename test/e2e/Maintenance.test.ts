@@ -14,7 +14,7 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>>)
   Effect.callback<{ readonly code: number | string; readonly stdout: string; readonly stderr: string }>((resume) => {
     const child = execFile(
       process.execPath,
-      [Path.join(root, "src/paid-once.ts"), ...args],
+      [Path.join(root, "src/paid-once.js"), ...args],
       { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, timeout: 50_000 },
       (error, stdout, stderr) =>
         resume(Effect.succeed({ code: error === null ? 0 : (error.code ?? "killed"), stdout, stderr }))

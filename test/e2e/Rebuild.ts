@@ -94,7 +94,7 @@ const startRebuild = (env: Readonly<Record<string, string>>) => {
   let output = ""
   const child: ChildProcess = spawn(
     process.execPath,
-    [Path.join(root, "src/paid-once.ts"), "rebuild", "analytics", "--reason", "a test", "--json"],
+    [Path.join(root, "src/paid-once.js"), "rebuild", "analytics", "--reason", "a test", "--json"],
     { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, stdio: ["ignore", "pipe", "pipe"] }
   )
   const take = (chunk: Buffer) => void (output += chunk.toString())

@@ -24,7 +24,7 @@ const killRefill = (env: Readonly<Record<string, string>>) =>
   Effect.promise(
     () =>
       new Promise<void>((resolve) => {
-        const child = spawn(process.execPath, [Path.join(root, "src/paid-once.ts"), ...args], {
+        const child = spawn(process.execPath, [Path.join(root, "src/paid-once.js"), ...args], {
           env: { PATH: process.env["PATH"], ...plantedEnv(), ...env },
           stdio: ["ignore", "ignore", "pipe"]
         })

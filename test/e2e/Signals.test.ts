@@ -77,7 +77,7 @@ const command = (words: ReadonlyArray<string>, env: Readonly<Record<string, stri
     process.execPath,
     [
       ...(hook === undefined ? [] : ["--import", pathToFileURL(hook).href]),
-      Path.join(root, "src/paid-once.ts"),
+      Path.join(root, "src/paid-once.js"),
       ...words
     ],
     { env: { PATH: process.env["PATH"], ...plantedEnv(), ...env }, stdio: ["ignore", "pipe", "pipe"] }

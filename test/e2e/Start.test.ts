@@ -12,7 +12,7 @@ import { plantedEnv } from "../mutants/planted.ts"
 import { eventually } from "../support/Counters.ts"
 import { root, TestDatabase } from "../support/TestDatabase.ts"
 
-const cli = Path.join(root, "src/paid-once.ts")
+const cli = Path.join(root, "src/paid-once.js")
 
 /** Runs a command of `paid-once` to its end. */
 const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) =>

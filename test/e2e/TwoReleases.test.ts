@@ -90,7 +90,7 @@ it.live(
         Effect.gen(function* () {
           const scope = yield* Scope.fork(yield* Effect.scope)
           const process = yield* ServiceProcess.start({
-            script: release === "former" ? entry : Path.join(root, "src/paid-once.ts"),
+            script: release === "former" ? entry : Path.join(root, "src/paid-once.js"),
             env: { ...variables, ...(release === "former" ? {} : plantedEnv()) }
           }).pipe(Effect.provideService(Scope.Scope, scope))
           doors = [...doors, process.url!]

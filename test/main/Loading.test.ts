@@ -62,7 +62,7 @@ it.live("help and wrong usage load neither a service nor a database", () =>
       [["--help"], 0],
       [["bogus"], 2]
     ] as const) {
-      const { code: status, stderr } = yield* node([...noted(directory), "src/paid-once.ts", ...args])
+      const { code: status, stderr } = yield* node([...noted(directory), "src/paid-once.js", ...args])
       const own = loadedBy(stderr).filter((file) => file.startsWith("src/"))
       assert.strictEqual(status, code)
       assert.isNotEmpty(own)
@@ -88,7 +88,7 @@ it.live(
         ["status"],
         ["customer", "erase", "--customer", "ada", "--dry-run"]
       ]) {
-        const { stderr } = yield* node([...noted(directory), "src/paid-once.ts", ...args], env)
+        const { stderr } = yield* node([...noted(directory), "src/paid-once.js", ...args], env)
         const loaded = loadedBy(stderr)
         assert.isTrue(loaded.some((file) => /^src\/main\/(Commands|Erasure)\.ts/.test(file)))
         assert.deepStrictEqual(
@@ -108,16 +108,34 @@ const filesIn = (directory: string) =>
 
 it.live("compiled code is kept beside the modules, where nobody else can write", () =>
   Effect.gen(function* () {
-    assert.strictEqual((yield* node(["src/paid-once.ts", "--help"])).code, 0)
+    assert.strictEqual((yield* node(["src/paid-once.js", "--help"])).code, 0)
     assert.isNotEmpty(filesIn(cache))
     for (const path of [cache, ...filesIn(cache)]) assert.strictEqual(statSync(path).mode & 0o022, 0, path)
   })
 )
 
+it.live("a start whose code is in the cache loads no compiler for TypeScript", () =>
+  Effect.gen(function* () {
+    const directory = yield* TestDatabase.dataDirectory
+    const file = Path.join(directory, "telling.mjs")
+    writeFileSync(
+      file,
+      `import { writeSync } from "node:fs"
+       process.on("exit", () => writeSync(2, String(process.moduleLoadList.filter((name) => name.includes("amaro")))))`
+    )
+    const help = node(["--import", file, "src/paid-once.js", "--help"])
+    yield* help
+    assert.strictEqual((yield* help).stderr, "")
+    // It would be seen: a program that is in no cache needs it.
+    const fresh = yield* node(["--import", file, "src/cli/EarlySignals.ts"])
+    assert.include(fresh.stderr, "amaro")
+  }).pipe(Effect.scoped)
+)
+
 it.live("a cache with broken files, or one that can't be written, does no harm", () =>
   Effect.gen(function* () {
     const directory = yield* TestDatabase.dataDirectory
-    const help = (place: string) => node(["src/paid-once.ts", "--help"], { NODE_COMPILE_CACHE: place })
+    const help = (place: string) => node(["src/paid-once.js", "--help"], { NODE_COMPILE_CACHE: place })
     const place = Path.join(directory, "compiled")
     const expected = yield* help(place)
     const files = filesIn(place)

@@ -232,7 +232,7 @@ const inBash = (script: string, variables: Readonly<Record<string, string>>) =>
     )
   })
 
-const command = `'${process.execPath}' '${Path.join(root, "src/paid-once.ts")}'`
+const command = `'${process.execPath}' '${Path.join(root, "src/paid-once.js")}'`
 
 it.live(
   "on a terminal a list fits its width and has colour, unless NO_COLOR is set; in a pipe neither",

@@ -6,7 +6,7 @@
  */
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
-import { mkdir, symlink } from "node:fs/promises"
+import { mkdir, readdir, symlink } from "node:fs/promises"
 import * as Path from "node:path"
 import { promisify } from "node:util"
 import { root, TestDatabase } from "./TestDatabase.ts"
@@ -38,7 +38,9 @@ export const formerRelease = Effect.gen(function* () {
         cwd: root
       })
       await symlink(Path.join(root, "node_modules"), Path.join(directory, "node_modules"))
-      return { commit, entry: Path.join(directory, "src/paid-once.ts") }
+      // It was TypeScript once.
+      const entry = (await readdir(Path.join(directory, "src"))).find((name) => /^paid-once\.[jt]s$/.test(name))
+      return { commit, entry: Path.join(directory, "src", entry!) }
     },
     catch: (cause) =>
       new Error(

@@ -32,7 +32,7 @@ export const commandOf =
       Effect.callback<{ readonly code: unknown; readonly stdout: string; readonly stderr: string }>((resume) => {
         const child = execFile(
           process.execPath,
-          [Path.join(root, "src/paid-once.ts"), name, ...args],
+          [Path.join(root, "src/paid-once.js"), name, ...args],
           {
             env: { PATH: process.env["PATH"], ...plantedEnv(), ...env },
             timeout: timeoutMillis,

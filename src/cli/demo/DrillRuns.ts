@@ -7,7 +7,7 @@ import { Problem } from "../../http/Problems.ts"
 import { descriptions, type DrillName, drillNames } from "../drill/DrillNames.ts"
 import { unknown } from "./Children.ts"
 
-const entry = Path.resolve(import.meta.dirname, "../../paid-once.ts")
+const entry = Path.resolve(import.meta.dirname, "../../paid-once.js")
 
 /** Until the scope closes, which ends a running drill as Ctrl-C does: it mends what it broke. */
 export const make = Effect.fnUntraced(function* (

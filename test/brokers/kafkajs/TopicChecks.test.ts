@@ -303,7 +303,7 @@ describe.skipIf(bootstrapServers === null)("TopicChecks on Kafka", () => {
       const { code, stderr } = yield* Effect.callback<{ readonly code: unknown; readonly stderr: string }>((resume) => {
         const child = execFile(
           process.execPath,
-          [Path.join(root, "src/paid-once.ts"), "serve"],
+          [Path.join(root, "src/paid-once.js"), "serve"],
           {
             env: {
               PATH: process.env["PATH"],
