@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 /**
- * The entry point. Signals are handled first; then the rest is imported, which takes most of a start.
+ * The entry point. Signals are handled before the program is imported, which takes most of a start.
  *
- * In JavaScript, and nothing is imported before the cache: for the first TypeScript that is not in there Node loads a compiler, which takes a tenth of a
- * second and stays in memory, with some 15 MB.
+ * It is JavaScript, and imports nothing of ours before the cache. For the first TypeScript that is not in there Node loads a compiler, which takes a tenth
+ * of a second and stays in memory, with some 15 MB.
  */
 import { enableCompileCache } from "node:module"
 import * as Path from "node:path"

@@ -2,7 +2,7 @@
  * The documentation's page. Swagger's script and style are in it, and it loads nothing from other servers; Scalar's would fetch fonts and
  * report usage.
  */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Semaphore } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiSwagger } from "effect/http-api"
 import { gzipSync } from "node:zlib"
@@ -48,17 +48,19 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       let page: HttpServerResponse.HttpServerResponse | undefined
       // Swagger's layer loads its script, which takes 7 MB for ever: not before somebody asks for the page. It adds the page to a router, so it gets one
       // of its own.
+      const oneByOne = yield* Semaphore.make(1)
       const making = Effect.gen(function* () {
+        if (page !== undefined) return page
         const own = yield* HttpRouter.make
         const swagger = HttpApiSwagger.layer(api, { path })
         yield* Layer.buildWithScope(Layer.provide(swagger, Layer.succeed(HttpRouter.HttpRouter, own)), scope)
         const { body } = yield* Effect.orDie(own.asHttpEffect())
-        return (page ??= compress(body._tag === "Uint8Array" ? body.body : new Uint8Array()))
+        return (page = compress(body._tag === "Uint8Array" ? body.body : new Uint8Array()))
       })
       yield* router.add(
         "GET",
         path,
-        Effect.suspend(() => (page === undefined ? making : Effect.succeed(page)))
+        Effect.suspend(() => (page === undefined ? oneByOne.withPermit(making) : Effect.succeed(page)))
       )
     })
   )

@@ -163,18 +163,15 @@ const begin = (connection: SqlConnection.Connection, statement = beginStatement)
  * Not prepared: the driver repeats a prepared statement whose error may mean a stale plan. A deferred trigger can fail with such an error, and a
  * second COMMIT succeeds, outside of the transaction that was rolled back.
  */
-const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
-  Effect.flatMap(
-    // Only the driver's own connection tells how Postgres has answered.
-    Effect.tapError((connection as unknown as Driver).connection.query("COMMIT", [], false), () =>
-      undo(connection, "ROLLBACK")
-    ),
-    (result) => (result.command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void)
+const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> => {
+  // What a `PgClient` reserves has the driver's own connection, which alone tells Postgres' answer to a statement that is not prepared.
+  const { connection: driver } = connection as { readonly connection?: PgConnection.PgConnection }
+  const answer = driver?.query("COMMIT", [], false) ?? connection.executeRaw("COMMIT", [])
+  return Effect.flatMap(
+    Effect.tapError(answer, () => undo(connection, "ROLLBACK")),
+    (result) =>
+      (result as { readonly command?: string }).command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void
   )
-
-/** What a `PgClient` reserves. */
-interface Driver {
-  readonly connection: PgConnection.PgConnection
 }
 
 const rolledBack = () => {

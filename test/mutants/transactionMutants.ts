@@ -100,16 +100,24 @@ export const transactionMutants: ReadonlyArray<Mutant> = [
     name: "believes-in-commit",
     breaks: "a COMMIT that Postgres turned into a rollback is reported as a success",
     file: transactionControl,
-    find: `result.command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void`,
-    replace: `result.command === "ROLLBACK" ? Effect.void : Effect.void`,
+    find: `.command === "ROLLBACK" ? Effect.fail(rolledBack()) : Effect.void`,
+    replace: `.command === "ROLLBACK" ? Effect.void : Effect.void`,
     seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a commit that Postgres turned" }
+  },
+  {
+    name: "leaves-a-transaction-open",
+    breaks: "a connection whose COMMIT was cancelled returns to the pool with its transaction, and so with its locks",
+    file: transactionControl,
+    find: `Effect.tapError(answer, () => undo(connection, "ROLLBACK"))`,
+    replace: "answer",
+    seenBy: { file: "test/platform/TransactionControl.test.ts", test: "after a COMMIT that failed before" }
   },
   {
     name: "repeats-a-commit",
     breaks: "a transaction whose deferred trigger fails is reported as committed, and its event is nowhere",
     file: transactionControl,
-    find: `query("COMMIT", [], false)`,
-    replace: `query("COMMIT", [])`,
+    find: `driver?.query("COMMIT", [], false)`,
+    replace: `driver?.query("COMMIT", [])`,
     seenBy: { file: "test/platform/TransactionControl.test.ts", test: "a COMMIT that fails like a stale plan" }
   }
 ]

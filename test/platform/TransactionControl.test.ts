@@ -6,6 +6,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Transaction, TransactionEnded } from "../../src/platform/Transaction.ts"
+import * as TransactionControl from "../../src/platform/TransactionControl.ts"
 import { eventually } from "../support/Counters.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 
@@ -301,6 +302,25 @@ layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
         assert.deepStrictEqual(told, [])
         assert.notInclude(yield* committed, 5)
       })
+  )
+
+  it.effect("after a COMMIT that failed before it was executed, a ROLLBACK ends the transaction", () =>
+    Effect.gen(function* () {
+      const { transactionService } = yield* PgClient.PgClient
+      const asked: Array<string> = []
+      const ask = (statement: string) => Effect.sync(() => void asked.push(statement))
+      const error = new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause: "cancelled" }) })
+      const connection = {
+        executeUnprepared: (statement: string) => Effect.as(ask(statement), []),
+        executeRaw: (statement: string) => Effect.andThen(ask(statement), Effect.fail(error))
+      }
+      const client = TransactionControl.install({
+        transactionService,
+        reserve: Effect.succeed(connection)
+      } as unknown as PgClient.PgClient)
+      assert.strictEqual(yield* Effect.flip(client.withTransaction(Effect.void)), error)
+      assert.deepStrictEqual(asked, ["BEGIN", "COMMIT", "ROLLBACK"])
+    })
   )
 
   it.effect("a handle of an inner transaction fails once the outer one has ended", () =>
