@@ -164,7 +164,7 @@ const begin = (connection: SqlConnection.Connection, statement = beginStatement)
  * second COMMIT succeeds, outside of the transaction that was rolled back.
  */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> => {
-  // What a `PgClient` reserves has the driver's own connection, which alone tells Postgres' answer to a statement that is not prepared.
+  // A `PgClient` reserves an object with the driver's own connection. That alone tells Postgres' answer to a statement that is not prepared.
   const { connection: driver } = connection as { readonly connection?: PgConnection.PgConnection }
   const answer = driver?.query("COMMIT", [], false) ?? connection.executeRaw("COMMIT", [])
   return Effect.flatMap(
