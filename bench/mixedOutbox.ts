@@ -55,4 +55,5 @@ const mixed = Layer.effect(
 ).pipe(Layer.provide(Outbox.layer))
 
 Reflect.set(Outbox, "layer", mixed)
+// By its URL: the entry point is JavaScript, and has no types.
 await import(new URL("../src/paid-once.js", import.meta.url).href)

@@ -301,6 +301,7 @@ layer(ours, { excludeTestServices: true })("Transactions: only ours", (it) => {
         }
         assert.deepStrictEqual(told, [])
         assert.notInclude(yield* committed, 5)
+        yield* sql`DROP FUNCTION refuse CASCADE`
       })
   )
 
