@@ -11,6 +11,7 @@ import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
+import * as SharedTimeout from "../../platform/SharedTimeout.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 import { encodedBatch, requestHeadBytes, type Sending } from "./patches/ProduceRequests.ts"
 import * as RecordBatch from "./RecordBatch.ts"
@@ -57,6 +58,7 @@ export const make = Effect.fnUntraced(function* (
     })
   )
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
+  const withinLimit = yield* SharedTimeout.make(sendTimeoutMillis)
 
   const openSender = (): Sender => {
     const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0, acceptsPartialMetadata: true })
@@ -200,19 +202,9 @@ export const make = Effect.fnUntraced(function* (
       if (isApart) adopt(topic, sender)
     }
     return yield* Effect.tryPromise({
-      try: () => send(sender, wireTopic, batch, timestampMillis, sending),
+      try: () => withinLimit(send(sender, wireTopic, batch, timestampMillis, sending)),
       catch: (cause) => toPublishError(topic, wireTopic, partition, cause)
     }).pipe(
-      Effect.timeoutOrElse({
-        duration: sendTimeoutMillis,
-        orElse: () =>
-          Effect.fail(
-            new BrokerUnavailable({
-              operation: "publish",
-              cause: new Error(`no answer within ${sendTimeoutMillis} ms`)
-            })
-          )
-      }),
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return Effect.sync(arrived)

@@ -1,0 +1,48 @@
+/**
+ * A time limit that many short waits share. `Effect.timeout` starts two fibers and a timer for each wait, and ends them again: for an acknowledgement of
+ * Kafka that costs more than the rest of what Effect does for it. Here one fiber looks after all waits.
+ */
+import { Clock, Effect, Latch, type Scope } from "effect"
+import * as Monotonic from "./Monotonic.ts"
+
+/** The promise's result. Where the promise has not settled within the limit, this one rejects instead, and the late result is ignored. */
+export type WithinLimit = <A>(promise: Promise<A>) => Promise<A>
+
+/** Waits end at their limit, of `limitMillis` each, for as long as the scope is open. */
+export const make = Effect.fnUntraced(function* (
+  limitMillis: number
+): Effect.fn.Return<WithinLimit, never, Scope.Scope> {
+  const clock = yield* Clock.Clock
+  /** In the order in which they began, which is that of their limits. */
+  const waits = new Set<{ readonly untilMillis: number; readonly end: () => void }>()
+  const hasWaits = yield* Latch.make(false)
+
+  const look = Effect.suspend(() => {
+    const now = Monotonic.millisUnsafe(clock)
+    for (const wait of waits) {
+      if (wait.untilMillis > now) return Effect.sleep(Math.ceil(wait.untilMillis - now))
+      waits.delete(wait)
+      wait.end()
+    }
+    hasWaits.closeUnsafe()
+    return hasWaits.await
+  })
+  yield* Effect.forkScoped(Effect.forever(look))
+
+  return (promise) =>
+    new Promise((resolve, reject) => {
+      const wait = {
+        untilMillis: Monotonic.millisUnsafe(clock) + limitMillis,
+        end: () => reject(new Error(`no answer within ${limitMillis} ms`))
+      }
+      waits.add(wait)
+      hasWaits.openUnsafe()
+      const settled =
+        <B>(settle: (result: B) => void) =>
+        (result: B) => {
+          waits.delete(wait)
+          settle(result)
+        }
+      promise.then(settled(resolve), settled(reject))
+    })
+})
