@@ -189,21 +189,23 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         }
 
         /** Sends the left half first, and marks it before the right half is sent. */
-        const sendHalves = Effect.fnUntraced(function* (events: ReadonlyArray<QueuedEvent>) {
-          const [left, right] = halves(events)
-          const acknowledged = yield* sendInOrder(left)
-          if (acknowledged.length > 0) yield* during.mark(acknowledged)
-          return yield* sendInOrder(right)
-        })
+        const sendHalves = (events: ReadonlyArray<QueuedEvent>) =>
+          Effect.gen(function* () {
+            const [left, right] = halves(events)
+            const acknowledged = yield* sendInOrder(left)
+            if (acknowledged.length > 0) yield* during.mark(acknowledged)
+            return yield* sendInOrder(right)
+          })
 
-        const hold = Effect.fnUntraced(function* (event: QueuedEvent, rejected: MessageRejected) {
-          aside.add(aggregateKey(event))
-          const outcome = yield* holds.hold(event.lane, event, rejected)
-          moved.add(event.lane)
-          if (outcome === "skipped") returned.add(event.lane)
-          if (outcome !== "gone") yield* faults.at("dispatcher.after-hold")
-          return []
-        })
+        const hold = (event: QueuedEvent, rejected: MessageRejected) =>
+          Effect.gen(function* () {
+            aside.add(aggregateKey(event))
+            const outcome = yield* holds.hold(event.lane, event, rejected)
+            moved.add(event.lane)
+            if (outcome === "skipped") returned.add(event.lane)
+            if (outcome !== "gone") yield* faults.at("dispatcher.after-hold")
+            return []
+          })
 
         const acknowledged = yield* Effect.catch(sendInOrder(events), unanswered(topic))
         return { acknowledged, moved, returned }

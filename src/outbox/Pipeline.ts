@@ -11,7 +11,7 @@
  * events may then be fetched once more, and are left out. While sends are in flight, more lanes become ready and more batches are acknowledged. Turns
  * gather these (Gathering.ts), so they grow with the load.
  */
-import { type Cause, Deferred, Effect, Function, type Scope } from "effect"
+import { type Cause, Deferred, Effect, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import type { Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -84,23 +84,24 @@ export const make = Effect.fnUntraced(function* (options: {
     const events = marking.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
     const without = new Set(events.map(({ seq }) => seq))
     const fetched: Array<Parcel> = []
-    const fetch = Effect.fnUntraced(function* (some: ReadonlyArray<Lane>) {
-      if (flights.isStopping()) return
-      const load = flights.load()
-      const found = yield* dispatcher.fetch(deal(some, { ...settings, batches, deep, load }), without)
-      fetched.push(...found.batches)
-      for (const lane of some) {
-        flights.of(lane).isCut = found.cut.has(lane)
-        if (found.cut.has(lane)) deep.add(lane)
-        else deep.delete(lane)
-      }
-      for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [
-        ...Map.groupBy(events, ({ lane }) => lane)
-      ])) {
-        flights.of(lane).load += loadOf(ofLane, settings)
-        flights.of(lane).isStuck = true
-      }
-    })
+    const fetch = (some: ReadonlyArray<Lane>) =>
+      Effect.gen(function* () {
+        if (flights.isStopping()) return
+        const load = flights.load()
+        const found = yield* dispatcher.fetch(deal(some, { ...settings, batches, deep, load }), without)
+        fetched.push(...found.batches)
+        for (const lane of some) {
+          flights.of(lane).isCut = found.cut.has(lane)
+          if (found.cut.has(lane)) deep.add(lane)
+          else deep.delete(lane)
+        }
+        for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [
+          ...Map.groupBy(events, ({ lane }) => lane)
+        ])) {
+          flights.of(lane).load += loadOf(ofLane, settings)
+          flights.of(lane).isStuck = true
+        }
+      })
     return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, Function.identity, fetch)), fetched)
   }
 
@@ -158,12 +159,13 @@ export const make = Effect.fnUntraced(function* (options: {
   const send = (batch: Batch): Effect.Effect<void> => {
     const marked = new Set<QueuedEvent>()
     /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
-    const mark = Effect.fnUntraced(function* (acknowledged: ReadonlyArray<Acknowledged>) {
-      const isDone = yield* Deferred.make<void>()
-      addMark({ acknowledged, isDone })
-      yield* Deferred.await(isDone)
-      for (const { events } of acknowledged) for (const event of events) marked.add(event)
-    })
+    const mark = (acknowledged: ReadonlyArray<Acknowledged>) =>
+      Effect.gen(function* () {
+        const isDone = yield* Deferred.make<void>()
+        addMark({ acknowledged, isDone })
+        yield* Deferred.await(isDone)
+        for (const { events } of acknowledged) for (const event of events) marked.add(event)
+      })
     return dispatcher.send(batch, { isOurs: flights.isOurs, mark }).pipe(
       Effect.map(({ acknowledged, moved, returned }) => {
         for (const lane of moved) flights.of(lane).isStuck = false
@@ -248,10 +250,13 @@ export const make = Effect.fnUntraced(function* (options: {
     const lanes = flights.isStopping() ? [] : flights.board(deep)
     if (lanes.length === 0) return markAll(taken)
     gathering.fetches()
-    return Effect.all([Effect.exit(markAll(taken)), Effect.exit(fetchReady(lanes, taken))], { concurrency: 2 }).pipe(
-      Effect.flatMap(([marked, fetched]) => Effect.andThen(marked, fetched)),
-      Effect.tap((parcels) => Effect.sync(() => handOver(parcels))),
-      Effect.flatMap(() => (due.size === 0 ? Effect.void : eachAlone(lanes, Function.identity, fetchHeads))),
+    return Effect.gen(function* () {
+      const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
+      const fetched = yield* Effect.exit(fetchReady(lanes, taken))
+      yield* Fiber.join(marking)
+      handOver(yield* fetched)
+      if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
+    }).pipe(
       // All of these lanes are ready again after the turns' wait.
       Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
       Effect.ensuring(Effect.sync(() => flights.close(lanes)))
