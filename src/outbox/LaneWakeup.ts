@@ -16,8 +16,8 @@ export class LaneWakeup extends Context.Service<
      * owns the lane, no other process is woken: a process that dispatches its own events sends no NOTIFY.
      */
     readonly onWake: (
-      handle: (lane: Lane) => Effect.Effect<void>,
-      owns?: (lane: Lane) => Effect.Effect<boolean>
+      handle: (lane: Lane) => void,
+      owns?: (lane: Lane) => boolean
     ) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("paid-once/outbox/LaneWakeup") {
@@ -25,20 +25,18 @@ export class LaneWakeup extends Context.Service<
     LaneWakeup,
     Effect.map(Wakeups, (wakeups) => {
       const owners = new Set<{
-        readonly handle: (lane: Lane) => Effect.Effect<void>
-        readonly owns: (lane: Lane) => Effect.Effect<boolean>
+        readonly handle: (lane: Lane) => void
+        readonly owns: (lane: Lane) => boolean
       }>()
 
-      const wakeHere = Effect.fnUntraced(function* (lane: Lane) {
-        for (const { handle, owns } of owners) {
-          if (yield* owns(lane)) return yield* handle(lane)
-        }
-        yield* wakeOthers(lane)
-      })
-      const wakeOthers = (lane: Lane) => wakeups.send(subject, [String(lane)])
-
       return LaneWakeup.of({
-        wake: (lane) => Effect.suspend(() => (owners.size === 0 ? wakeOthers(lane) : wakeHere(lane))),
+        wake: (lane) =>
+          Effect.suspend(() => {
+            for (const { handle, owns } of owners) {
+              if (owns(lane)) return Effect.sync(() => handle(lane))
+            }
+            return wakeups.send(subject, [String(lane)])
+          }),
         onWake: Effect.fnUntraced(function* (handle, owns) {
           if (owns !== undefined) {
             const owner = { handle, owns }
@@ -50,7 +48,7 @@ export class LaneWakeup extends Context.Service<
           yield* wakeups.on(subject, (detail) => {
             const lane = Number(detail)
             // Anyone may NOTIFY on the channel. Text that is not a lane is ignored.
-            return isLane(lane) ? handle(lane) : Effect.void
+            if (isLane(lane)) handle(lane)
           })
         })
       })

@@ -70,10 +70,9 @@ export class LaneWorkers extends Context.Service<
       })
       const pipeline: Pipeline.Pipeline = yield* Pipeline.make({ flights, stopped, heldFailed: retries.failed })
 
-      yield* wakeup.onWake(
-        (lane) => Effect.sync(() => (ownership.holds(lane) ? flights.wake(lane) : undefined)),
-        (lane) => Effect.sync(() => ownership.holds(lane))
-      )
+      yield* wakeup.onWake((lane) => {
+        if (ownership.holds(lane)) flights.wake(lane)
+      }, ownership.holds)
       // A wake-up may have gone to the lane's last owner, so a newly owned lane is checked at once.
       yield* Effect.forkScoped(
         Stream.runForEach(ownership.changes, (held) =>

@@ -118,9 +118,7 @@ export class ControlConnection extends Context.Service<
      * Calls `handle` for each notification of another session until the surrounding scope ends. Returns when the present session listens. A
      * process that never calls this does not listen: Postgres would send it all its own notifications.
      */
-    readonly onNotification: (
-      handle: (payload: string) => Effect.Effect<void>
-    ) => Effect.Effect<void, never, Scope.Scope>
+    readonly onNotification: (handle: (payload: string) => void) => Effect.Effect<void, never, Scope.Scope>
     /** Notifies the other processes. Never inside a business transaction: NOTIFY takes an instance-wide lock at commit. */
     readonly notify: (payloads: ReadonlyArray<string>) => Effect.Effect<void, ControlUnavailable>
   }
@@ -132,7 +130,7 @@ export class ControlConnection extends Context.Service<
       const { heartbeatMillis, sessionTimeoutMillis } = yield* ControlSettings
       const ids = yield* Ids
       const session = yield* SubscriptionRef.make<ControlSession | undefined>(undefined)
-      const handlers = new Set<(payload: string) => Effect.Effect<void>>()
+      const handlers = new Set<(payload: string) => void>()
       /** Open once there is a handler of notifications. */
       const wanted = yield* Latch.make(false)
       let sessions = 0
@@ -185,12 +183,10 @@ export class ControlConnection extends Context.Service<
           )
           yield* listening.open
           const hear = Queue.take(notifications).pipe(
-            Effect.flatMap(({ payload, processId }) =>
-              processId === ownProcessId
-                ? Effect.void
-                : Effect.forEach([...handlers], (handle) => handle(payload), { discard: true })
-            ),
-            Effect.forever
+            Effect.map(({ payload, processId }) => {
+              if (processId !== ownProcessId) for (const handle of handlers) handle(payload)
+            }),
+            Effect.forever({ disableYield: true })
           )
           return yield* Effect.raceFirst(hear, heartbeat(pinned, Effect.void, doubt))
         })

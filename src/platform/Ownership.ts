@@ -189,7 +189,9 @@ const join = Effect.fnUntraced(function* ({
     ),
     Effect.forkScoped
   )
-  yield* wakeups.on(subject, (detail) => (detail === group ? Effect.asVoid(wake.open) : Effect.void))
+  yield* wakeups.on(subject, (detail) => {
+    if (detail === group) wake.openUnsafe()
+  })
 
   // Registered before the loop, and so run after the loop has ended.
   yield* Effect.addFinalizer(() =>

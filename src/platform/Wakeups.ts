@@ -44,12 +44,9 @@ export class Wakeups extends Context.Service<
     readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
     /**
      * Calls `handle` for each wake-up of the subject while the scope is open. Returns when this process hears those of other processes, too.
-     * `handle` must be short.
+     * `handle` is plain code and short, since there may be thousands of wake-ups a second: it opens a latch, or notes a name.
      */
-    readonly on: (
-      subject: string,
-      handle: (detail: string) => Effect.Effect<void>
-    ) => Effect.Effect<void, never, Scope.Scope>
+    readonly on: (subject: string, handle: (detail: string) => void) => Effect.Effect<void, never, Scope.Scope>
   }
 >()("paid-once/platform/Wakeups") {
   static readonly layer = Layer.effect(
@@ -57,23 +54,20 @@ export class Wakeups extends Context.Service<
     Effect.gen(function* () {
       const control = yield* ControlConnection
       const { crossProcess } = yield* WakeupSettings
-      const listeners = new Map<string, Set<(detail: string) => Effect.Effect<void>>>()
+      const listeners = new Map<string, Set<(detail: string) => void>>()
       const pending = new Set<string>()
       const latch = yield* Latch.make(false)
 
-      const deliver = (subject: string, detail: string) =>
-        Effect.forEach([...(listeners.get(subject) ?? [])], (handle) => handle(detail), { discard: true })
-
-      // Anyone may NOTIFY on the channel: a line without a subject is ignored.
-      const receive = (payload: string) =>
-        Effect.forEach(
-          payload.split(separator),
-          (line) => {
-            const space = line.indexOf(" ")
-            return space < 0 ? Effect.void : deliver(line.slice(0, space), line.slice(space + 1))
-          },
-          { discard: true }
-        )
+      const deliver = (subject: string, detail: string) => {
+        for (const handle of listeners.get(subject) ?? []) handle(detail)
+      }
+      const receive = (payload: string) => {
+        for (const line of payload.split(separator)) {
+          const space = line.indexOf(" ")
+          // Anyone may NOTIFY on the channel: a line without a subject is ignored.
+          if (space >= 0) deliver(line.slice(0, space), line.slice(space + 1))
+        }
+      }
       // Once, when the first listener comes. Uninterruptible: that listener may leave before the others.
       const hear = yield* Effect.cached(
         Effect.uninterruptible(Effect.provideService(control.onNotification(receive), Scope.Scope, yield* Effect.scope))
@@ -111,15 +105,13 @@ export class Wakeups extends Context.Service<
 
       return Wakeups.of({
         send: (subject, details) =>
-          Effect.suspend(() => {
+          Effect.sync(() => {
             if (crossProcess) {
               for (const detail of details) pending.add(`${subject} ${detail}`)
               waiting += details.length
               latch.openUnsafe()
             }
-            return listeners.has(subject)
-              ? Effect.forEach(details, (detail) => deliver(subject, detail), { discard: true })
-              : Effect.void
+            for (const detail of details) deliver(subject, detail)
           }),
         on: (subject, handle) =>
           Effect.acquireRelease(

@@ -6,7 +6,7 @@ const subject = "tasks"
 
 /** A worker of this process. */
 interface Listener {
-  readonly handle: (typeName: string) => Effect.Effect<void>
+  readonly handle: (typeName: string) => void
   readonly wants: (typeName: string) => boolean
 }
 
@@ -30,7 +30,7 @@ export class TaskWakeup extends Context.Service<
         wake: (typeName) =>
           Effect.suspend(() => {
             for (const { handle, wants } of listeners) {
-              if (wants(typeName)) return handle(typeName)
+              if (wants(typeName)) return Effect.sync(() => handle(typeName))
             }
             return wakeups.send(subject, [typeName])
           }),

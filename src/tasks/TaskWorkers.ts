@@ -154,7 +154,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   }).pipe(Effect.uninterruptible)
 
   yield* wakeup.onWake({
-    handle: () => toClaim.open,
+    handle: () => void toClaim.openUnsafe(),
     wants: (typeName) => worker.free(typeName) > 0
   })
   yield* Supervised.forkLoop("task claims", (stamp) =>

@@ -30,15 +30,13 @@ it.live("a lane is woken where it is owned, and only there", () =>
     const heardThere: Array<number> = []
     const done = yield* Deferred.make<void>()
     yield* here.onWake(
-      (lane) => Effect.sync(() => heardHere.push(lane)),
-      (lane) => Effect.succeed(lane === owned)
+      (lane) => void heardHere.push(lane),
+      (lane) => lane === owned
     )
-    yield* there.onWake((lane) =>
-      Effect.andThen(
-        Effect.sync(() => heardThere.push(lane)),
-        lane === foreign ? Deferred.succeed(done, undefined) : Effect.void
-      )
-    )
+    yield* there.onWake((lane) => {
+      heardThere.push(lane)
+      if (lane === foreign) Deferred.doneUnsafe(done, Effect.void)
+    })
     // Notifications of one session arrive in order: the second one shows that the first one was not sent.
     yield* here.wake(owned)
     yield* here.wake(foreign)

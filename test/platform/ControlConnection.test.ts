@@ -94,7 +94,7 @@ it.live("a NOTIFY that hangs on a silent connection delays neither the next sess
   Effect.gen(function* () {
     const { proxy, scope, signals, up } = yield* startProcess({ sessionTimeoutMillis: 1_000, heartbeatMillis: 500 })
     yield* Scope.provide(
-      signals.on("x", () => Effect.void),
+      signals.on("x", () => undefined),
       scope
     )
     const { accepted } = yield* proxy.counters

@@ -38,8 +38,8 @@ it.live("a thousand wake-ups at once are a few notifications within Postgres' li
     )
     const heard = new Set<string>()
     let notifications = 0
-    yield* Context.get(there, ControlConnection).onNotification(() => Effect.sync(() => void notifications++))
-    yield* Context.get(there, Wakeups).on("many", (detail) => Effect.sync(() => void heard.add(detail)))
+    yield* Context.get(there, ControlConnection).onNotification(() => void notifications++)
+    yield* Context.get(there, Wakeups).on("many", (detail) => void heard.add(detail))
     const details = Array.from({ length: 1_000 }, (_, number) => `número ${number} 東京`)
     yield* Context.get(here, Wakeups).send("many", details)
     yield* eventually(

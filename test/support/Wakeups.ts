@@ -17,10 +17,21 @@ export const listen = Effect.fnUntraced(function* <E>(
   const look = Effect.orDie(Effect.provideService(visible, SqlClient.SqlClient, sql)).pipe(
     Effect.updateContext((context: Context.Context<never>) => Context.omit(sql.transactionService)(context))
   )
-  for (const subject of subjects) {
-    yield* signals.on(subject, (detail) => Effect.map(look, (seen) => void heard.push(`${subject} ${detail}: ${seen}`)))
-  }
-  /** The wake-ups since the last call. Wake-ups to the own process are delivered before `send` returns. */
+  const { send } = signals
+  // A listener is plain code, which can't ask the database. The sender waits for the answer here.
+  Object.assign(signals, {
+    send: (subject: string, details: ReadonlyArray<string>) =>
+      Effect.andThen(
+        subjects.includes(subject)
+          ? Effect.forEach(details, (detail) =>
+              Effect.map(look, (seen) => void heard.push(`${subject} ${detail}: ${seen}`))
+            )
+          : Effect.void,
+        send(subject, details)
+      )
+  } satisfies Partial<Wakeups["Service"]>)
+  yield* Effect.addFinalizer(() => Effect.sync(() => Object.assign(signals, { send })))
+  /** The wake-ups since the last call. */
   return Effect.sync(() => heard.splice(0))
 })
 

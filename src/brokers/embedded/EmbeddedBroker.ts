@@ -150,7 +150,7 @@ const make = Effect.gen(function* () {
       yield* wakeups.on(subject, (detail) => {
         const space = detail.lastIndexOf(" ")
         const reader = detail.slice(0, space) === topic ? readers[Number(detail.slice(space + 1))] : undefined
-        return reader?.wake ?? Effect.void
+        reader?.wake()
       })
       yield* Effect.forEach(
         readers,
@@ -167,9 +167,13 @@ const make = Effect.gen(function* () {
         )
       )
       yield* Stream.runForEach(membership.changes, (held) =>
-        Effect.forEach(readers, (reader, partition) => (held.includes(partition) ? reader.wake : reader.lose), {
-          discard: true
-        })
+        Effect.forEach(
+          readers,
+          (reader, partition) => (held.includes(partition) ? Effect.sync(reader.wake) : reader.lose),
+          {
+            discard: true
+          }
+        )
       )
       return yield* Effect.never
     }).pipe(

@@ -30,7 +30,7 @@ export interface Reader<R> {
   /** At most one slice, and the wait after it. Runs in a supervised loop. */
   readonly step: Effect.Effect<void, BrokerUnavailable, R>
   /** Ends the wait: records may have been appended, or this member now owns the partition. */
-  readonly wake: Effect.Effect<void>
+  readonly wake: () => void
   /** This member no longer owns the partition: the slice in flight is interrupted, and the tenure ends. */
   readonly lose: Effect.Effect<void>
   /** Starts no further slice, and waits for the one in flight. */
@@ -147,7 +147,7 @@ export const make = <E, R>({
 
   return {
     step,
-    wake: Effect.asVoid(latch.open),
+    wake: () => void latch.openUnsafe(),
     lose: Effect.suspend(() => {
       const current = tenure
       tenure = undefined

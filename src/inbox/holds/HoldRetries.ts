@@ -144,7 +144,7 @@ export const forkLoop = Effect.fnUntraced(function* (
   const { name } = subscriber
   const retries = yield* HoldRetries
   const changed = retries.changed(name)
-  yield* HoldWakeup.onWake(name, Effect.asVoid(changed.open))
+  yield* HoldWakeup.onWake(name, () => void changed.openUnsafe())
   yield* Supervised.forkLoop(`consumer ${name} held`, (stamp) =>
     Effect.gen(function* () {
       // Closed first: a change during the round causes one more.

@@ -9,8 +9,9 @@ export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> 
   Effect.flatMap(Wakeups, (wakeups) => wakeups.send(subject, [consumer]))
 
 /** Runs `wake` at each wake-up of the consumer's holds, for as long as the scope lives. */
-export const onWake = (
-  consumer: string,
-  wake: Effect.Effect<void>
-): Effect.Effect<void, never, Wakeups | Scope.Scope> =>
-  Effect.flatMap(Wakeups, (wakeups) => wakeups.on(subject, (name) => (name === consumer ? wake : Effect.void)))
+export const onWake = (consumer: string, wake: () => void): Effect.Effect<void, never, Wakeups | Scope.Scope> =>
+  Effect.flatMap(Wakeups, (wakeups) =>
+    wakeups.on(subject, (name) => {
+      if (name === consumer) wake()
+    })
+  )

@@ -87,7 +87,7 @@ export const layer: Layer.Layer<never, never, PgClient.PgClient | Wakeups | Owne
         })
 
       const due = yield* Latch.make(false)
-      yield* wakeups.on(subject, () => due.open)
+      yield* wakeups.on(subject, () => void due.openUnsafe())
       yield* (yield* Ownership).join(followers, 0)
       yield* refresh
       yield* control.value.alsoTake(take)

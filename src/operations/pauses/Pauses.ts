@@ -87,7 +87,7 @@ export const layer: Layer.Layer<never, never, SqlClient.SqlClient | Wakeups | Su
     const wakeups = yield* Wakeups
     const readNow = Effect.orDie(Effect.provideService(read, SqlClient.SqlClient, sql))
     const due = yield* Latch.make(false)
-    yield* wakeups.on(subject, () => due.open)
+    yield* wakeups.on(subject, () => void due.openUnsafe())
     const pauses = yield* SubscriptionRef.make(yield* readNow)
     yield* Supervised.forkLoop(
       "pauses",

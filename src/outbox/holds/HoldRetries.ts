@@ -27,7 +27,7 @@ export const make = Effect.fnUntraced(function* (
   const wakeups = yield* Wakeups
   const failing = new Map<Lane, { readonly attempt: number; readonly untilMillis: number }>()
 
-  yield* wakeups.on(subject, () => Effect.asVoid(holds.changed.open))
+  yield* wakeups.on(subject, () => void holds.changed.openUnsafe())
   yield* Effect.forkScoped(Stream.runForEach(options.laneChanges, () => holds.changed.open))
   yield* Supervised.forkLoop("dispatcher holds", (stamp) =>
     Effect.gen(function* () {
