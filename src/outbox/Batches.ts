@@ -1,6 +1,6 @@
 /** Packs fetched events into batches, and divides acknowledged batches into runs of single lanes. */
 import { Array } from "effect"
-import { partitionOf } from "./Lane.ts"
+import { type Lane, partitionOf } from "./Lane.ts"
 import type { Bounds } from "./LaneParts.ts"
 import type { Batch } from "./Publisher.ts"
 import type { Acknowledged, QueuedEvent, Receipt } from "./Queue.ts"
@@ -20,6 +20,9 @@ const grouped = <A, K>(all: Iterable<A>, keyOf: (one: A) => K): Map<K, Array.Non
   return groups
 }
 
+/** Groups what belongs to lanes by lane. */
+export const byLane = <A extends { readonly lane: Lane }>(all: Iterable<A>) => grouped(all, ({ lane }) => lane)
+
 /** Groups the events by partition. The topic's lanes are spread over `partitions`. */
 export const byPartition = (events: Iterable<QueuedEvent>, partitions: number) =>
   grouped(events, ({ lane }) => partitionOf(lane, partitions))
@@ -34,7 +37,7 @@ export const toBatches = (
     const partitions = options.partitionsOf(topic)
     for (const [partition, ofPartition] of byPartition(ofTopic, partitions ?? 1)) {
       const place = partitions === undefined ? {} : { partition, partitions }
-      for (const packed of pack(grouped(ofPartition, ({ lane }) => lane).values(), options)) {
+      for (const packed of pack(byLane(ofPartition).values(), options)) {
         parcels.push({ topic, events: packed, ...place })
       }
     }

@@ -18,8 +18,6 @@ export interface Flight {
   earlier: number
   /** Its size in batches (LaneParts.ts). */
   load: number
-  /** The fetch left events behind. */
-  isCut: boolean
   /** None of its batches was acknowledged or refused: fetching the lane again at once would find the same events. */
   isStuck: boolean
   /** A batch, head or mark of the lane ended in a defect. */
@@ -41,10 +39,16 @@ export interface Flights {
   /** Open when a lane has become ready. */
   readonly isReady: Latch.Latch
   /**
-   * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the `deep`
-   * lanes, which have a backlog, it takes {@link deepLimit} at most; the others stay ready.
+   * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the deep
+   * lanes it takes {@link deepLimit} at most; the others stay ready.
    */
-  readonly board: (deep: ReadonlySet<Lane>) => ReadonlyArray<Lane>
+  readonly board: () => ReadonlyArray<Lane>
+  /** Says whether the lane's fetch left events behind. */
+  readonly cut: (lane: Lane, isCut: boolean) => void
+  /** The lanes whose last fetch left events behind: they have a backlog. */
+  readonly deep: ReadonlySet<Lane>
+  /** The lane belongs to another process now. */
+  readonly forget: (lane: Lane) => void
   readonly of: (lane: Lane) => Flight
   /** Adds one item that each lane's next fetch waits for. */
   readonly open: (lanes: Iterable<Lane>) => void
@@ -76,6 +80,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const isReady = yield* Latch.make(false)
   const haveLanded = yield* Latch.make(false)
   const ready = new Set<Lane>()
+  const deep = new Set<Lane>()
   const flights = new Map<Lane, Flight>()
   let isStopping = false
 
@@ -89,14 +94,14 @@ export const make = Effect.fnUntraced(function* (options: {
     if (flight !== undefined) flight.isWoken = true
     if (flight === undefined || flight.open === 0) makeReady(lane)
   }
-  const hasMore = ({ isCut, isStuck, isWoken }: Flight) => isWoken || (isCut && !isStuck)
+  const hasMore = (lane: Lane, { isStuck, isWoken }: Flight) => isWoken || (deep.has(lane) && !isStuck)
   const land = (lane: Lane, flight: Flight) => {
     flights.delete(lane)
     options.leave(lane)
     // It may have become ready before it failed.
     if (flight.isFailed) ready.delete(lane)
     else options.stopped.forget(lane)
-    if (hasMore(flight)) wake(lane)
+    if (hasMore(lane, flight)) wake(lane)
     if (flights.size === 0) haveLanded.openUnsafe()
   }
   /** Begins the lane's flight. If the lane waits only for its mark, the same flight goes on, and the lane is not given up in between. */
@@ -105,7 +110,7 @@ export const make = Effect.fnUntraced(function* (options: {
     if ((flight !== undefined && (flight.open > 0 || flight.isFailed)) || !options.enter(lane)) return false
     if (flight !== undefined) options.leave(lane)
     const earlier = flight?.unmarked ?? 0
-    const begun = { load: 0, isCut: false, isStuck: false, isFailed: false, isWoken: false }
+    const begun = { load: 0, isStuck: false, isFailed: false, isWoken: false }
     flights.set(lane, { ...begun, open: 1, unmarked: earlier, earlier })
     return true
   }
@@ -113,7 +118,7 @@ export const make = Effect.fnUntraced(function* (options: {
   return {
     wake,
     isReady,
-    board: (deep) => {
+    board: () => {
       const lanes: Array<Lane> = []
       let deepLanes = 0
       for (const lane of ready) {
@@ -124,6 +129,12 @@ export const make = Effect.fnUntraced(function* (options: {
       if (ready.size > 0) isReady.openUnsafe()
       return lanes
     },
+    cut: (lane, isCut) => {
+      if (isCut) deep.add(lane)
+      else deep.delete(lane)
+    },
+    deep,
+    forget: (lane) => void deep.delete(lane),
     of: (lane) => flights.get(lane)!,
     open: (lanes) => {
       for (const lane of lanes) flights.get(lane)!.open++
@@ -133,7 +144,7 @@ export const make = Effect.fnUntraced(function* (options: {
         const flight = flights.get(lane)!
         if (--flight.open > 0) continue
         if (flight.unmarked === 0) land(lane, flight)
-        else if (hasMore(flight)) makeReady(lane)
+        else if (hasMore(lane, flight)) makeReady(lane)
       }
     },
     owe: (lanes) => {

@@ -47,7 +47,7 @@ export class LaneWakeup extends Context.Service<
           }
           yield* wakeups.on(subject, (detail) => {
             const lane = Number(detail)
-            // Anyone may NOTIFY on the channel. Text that is not a lane is ignored.
+            // Anyone may NOTIFY on the channel.
             if (isLane(lane)) handle(lane)
           })
         })

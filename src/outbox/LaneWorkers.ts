@@ -70,9 +70,7 @@ export class LaneWorkers extends Context.Service<
       })
       const pipeline: Pipeline.Pipeline = yield* Pipeline.make({ flights, stopped, heldFailed: retries.failed })
 
-      yield* wakeup.onWake((lane) => {
-        if (ownership.holds(lane)) flights.wake(lane)
-      }, ownership.holds)
+      yield* wakeup.onWake((lane) => void (ownership.holds(lane) && flights.wake(lane)), ownership.holds)
       // A wake-up may have gone to the lane's last owner, so a newly owned lane is checked at once.
       yield* Effect.forkScoped(
         Stream.runForEach(ownership.changes, (held) =>

@@ -13,7 +13,7 @@
  */
 import { type Cause, Deferred, Effect, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
-import type { Parcel } from "./Batches.ts"
+import { byLane, type Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
 import type { Flights } from "./Flights.ts"
 import * as Gathering from "./Gathering.ts"
@@ -47,13 +47,16 @@ export interface Pipeline {
 }
 
 /** Works until the scope closes. Then sends in flight end and are marked, and no new one begins. */
-export const make = Effect.fnUntraced(function* (options: {
+export const make = Effect.fnUntraced(function* ({
+  flights,
+  heldFailed,
+  stopped
+}: {
   readonly flights: Flights
   readonly stopped: StoppedLanes
   /** An attempt of a held head ended in a defect. */
   readonly heldFailed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
 }): Effect.fn.Return<Pipeline, never, Dispatcher | Supervised.Fibers | Scope.Scope> {
-  const { flights, stopped } = options
   const dispatcher = yield* Dispatcher
   const settings = yield* QueueSettings
   const { batches } = yield* InFlightSettings
@@ -62,8 +65,6 @@ export const make = Effect.fnUntraced(function* (options: {
 
   /** Lanes with heads whose next attempt is due, in the order in which they were found. */
   const due = new Set<Lane>()
-  /** Lanes whose last fetch left events behind. */
-  const deep = new Set<Lane>()
   /** Acknowledgements whose mark failed alone. Their lane is marked before it is fetched again, so nothing is sent twice. */
   const unmarked = new Map<Lane, ReadonlyArray<Acknowledged>>()
 
@@ -71,10 +72,26 @@ export const make = Effect.fnUntraced(function* (options: {
     flights.of(lane).isFailed = true
     return stopped.failed(lane, cause)
   }
-
   const eachAlone = LaneByLane.make({ isStopping: flights.isStopping, fail })
 
   // --- the fetch of a turn
+
+  /** Fetches these lanes, without the events with a `seq` in `without`, and adds their batches to `fetched`. */
+  const fetchLanes = Effect.fnUntraced(function* (
+    lanes: ReadonlyArray<Lane>,
+    without: ReadonlySet<bigint>,
+    fetched: Array<Parcel>
+  ) {
+    if (flights.isStopping()) return
+    const parts = deal(lanes, { ...settings, batches, deep: flights.deep, load: flights.load() })
+    const found = yield* dispatcher.fetch(parts, without)
+    fetched.push(...found.batches)
+    for (const lane of lanes) flights.cut(lane, found.cut.has(lane))
+    for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [...byLane(events)])) {
+      flights.of(lane).load += loadOf(ofLane, settings)
+      flights.of(lane).isStuck = true
+    }
+  })
 
   /** Fetches the lanes, without the events of these marks. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
   const fetchReady = (lanes: ReadonlyArray<Lane>, marking: ReadonlyArray<Mark>) => {
@@ -84,24 +101,7 @@ export const make = Effect.fnUntraced(function* (options: {
     const events = marking.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
     const without = new Set(events.map(({ seq }) => seq))
     const fetched: Array<Parcel> = []
-    const fetch = (some: ReadonlyArray<Lane>) =>
-      Effect.gen(function* () {
-        if (flights.isStopping()) return
-        const load = flights.load()
-        const found = yield* dispatcher.fetch(deal(some, { ...settings, batches, deep, load }), without)
-        fetched.push(...found.batches)
-        for (const lane of some) {
-          flights.of(lane).isCut = found.cut.has(lane)
-          if (found.cut.has(lane)) deep.add(lane)
-          else deep.delete(lane)
-        }
-        for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [
-          ...Map.groupBy(events, ({ lane }) => lane)
-        ])) {
-          flights.of(lane).load += loadOf(ofLane, settings)
-          flights.of(lane).isStuck = true
-        }
-      })
+    const fetch = (some: ReadonlyArray<Lane>) => fetchLanes(some, without, fetched)
     return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, Function.identity, fetch)), fetched)
   }
 
@@ -158,14 +158,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   const send = (batch: Batch): Effect.Effect<void> => {
     const marked = new Set<QueuedEvent>()
-    /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
-    const mark = (acknowledged: ReadonlyArray<Acknowledged>) =>
-      Effect.gen(function* () {
-        const isDone = yield* Deferred.make<void>()
-        addMark({ acknowledged, isDone })
-        yield* Deferred.await(isDone)
-        for (const { events } of acknowledged) for (const event of events) marked.add(event)
-      })
+    const mark = (acknowledged: ReadonlyArray<Acknowledged>) => markPiece(acknowledged, marked)
     return dispatcher.send(batch, { isOurs: flights.isOurs, mark }).pipe(
       Effect.map(({ acknowledged, moved, returned }) => {
         for (const lane of moved) flights.of(lane).isStuck = false
@@ -173,13 +166,10 @@ export const make = Effect.fnUntraced(function* (options: {
         addMark({ acknowledged })
       }),
       Effect.catchCause((cause) => {
-        const left = batch.events.filter((event) => !marked.has(event))
-        const parts = [...Map.groupBy(left, ({ lane }) => lane)]
+        const parts = [...byLane(batch.events.filter((event) => !marked.has(event)))]
         if (parts.length === 1) return fail(parts[0]![0], cause)
         // The failing lane is unknown, so each lane is sent by itself.
-        return Effect.forEach(parts, ([, [first, ...rest]]) => send({ ...batch, events: [first!, ...rest] }), {
-          discard: true
-        })
+        return Effect.forEach(parts, ([, events]) => send({ ...batch, events }), { discard: true })
       })
     )
   }
@@ -189,7 +179,7 @@ export const make = Effect.fnUntraced(function* (options: {
       Effect.catchCause((cause) => {
         // The lane may have been found due again during the attempt, before the failure was known.
         due.delete(head.lane)
-        return options.heldFailed(head.lane, cause)
+        return heldFailed(head.lane, cause)
       }),
       // The events behind the head may be in the queue again.
       Effect.andThen(Effect.sync(() => void (flights.of(head.lane).isWoken = true)))
@@ -204,10 +194,18 @@ export const make = Effect.fnUntraced(function* (options: {
     flights.isReady.openUnsafe()
   }
 
+  /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
+  const markPiece = Effect.fnUntraced(function* (acknowledged: ReadonlyArray<Acknowledged>, marked: Set<QueuedEvent>) {
+    const isDone = yield* Deferred.make<void>()
+    addMark({ acknowledged, isDone })
+    yield* Deferred.await(isDone)
+    for (const { events } of acknowledged) for (const event of events) marked.add(event)
+  })
+
   const markAll = (taken: ReadonlyArray<Mark>) => {
     const runs = taken.flatMap(({ acknowledged }) => acknowledged)
     return eachAlone(
-      [...Map.groupBy(runs, ({ lane }) => lane)],
+      [...byLane(runs)],
       ([lane]) => lane,
       (some) => dispatcher.mark(some.flatMap(([, ofLane]) => ofLane)),
       // Batches of the lane's other topics that failed before this one are not marked either.
@@ -241,22 +239,23 @@ export const make = Effect.fnUntraced(function* (options: {
     )
   }
 
-  // --- the turns
+  /** Its generator function is made once, as all of those here: one for each turn would fill the old heap (docs/performance.md). */
+  const markAndFetch = Effect.fnUntraced(function* (taken: ReadonlyArray<Mark>, lanes: ReadonlyArray<Lane>) {
+    const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
+    const fetched = yield* Effect.exit(fetchReady(lanes, taken))
+    yield* Fiber.join(marking)
+    handOver(yield* fetched)
+    if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
+  })
 
   const turn = Effect.suspend(() => {
     flights.isReady.closeUnsafe()
     const taken = marks
     marks = []
-    const lanes = flights.isStopping() ? [] : flights.board(deep)
+    const lanes = flights.isStopping() ? [] : flights.board()
     if (lanes.length === 0) return markAll(taken)
     gathering.fetches()
-    return Effect.gen(function* () {
-      const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
-      const fetched = yield* Effect.exit(fetchReady(lanes, taken))
-      yield* Fiber.join(marking)
-      handOver(yield* fetched)
-      if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
-    }).pipe(
+    return markAndFetch(taken, lanes).pipe(
       // All of these lanes are ready again after the turns' wait.
       Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
       Effect.ensuring(Effect.sync(() => flights.close(lanes)))
@@ -264,7 +263,8 @@ export const make = Effect.fnUntraced(function* (options: {
   })
 
   /** A backlog fills its batches without a wait, and the next piece of a refused batch waits for the mark of this one. */
-  const isUrgent = () => deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
+  const isUrgent = () =>
+    flights.deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
   const pause = Effect.suspend(() => (isUrgent() ? Effect.void : gathering.pause))
   yield* Supervised.forkLoop(
     "dispatcher turns",
@@ -289,7 +289,7 @@ export const make = Effect.fnUntraced(function* (options: {
     },
     forget: (lane) => {
       unmarked.delete(lane)
-      deep.delete(lane)
+      flights.forget(lane)
       due.delete(lane)
       stopped.forget(lane)
     },

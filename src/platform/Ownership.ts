@@ -189,9 +189,7 @@ const join = Effect.fnUntraced(function* ({
     ),
     Effect.forkScoped
   )
-  yield* wakeups.on(subject, (detail) => {
-    if (detail === group) wake.openUnsafe()
-  })
+  yield* wakeups.on(subject, (detail) => void (detail === group && wake.openUnsafe()))
 
   // Registered before the loop, and so run after the loop has ended.
   yield* Effect.addFinalizer(() =>

@@ -133,8 +133,8 @@ export const netOutboxMutants: ReadonlyArray<Mutant> = [
     name: "consumer-hears-no-operator",
     breaks: "a consumer finds out about an operator's decision by its poll alone",
     file: "src/inbox/holds/HoldWakeup.ts",
-    find: "name === consumer ? wake : Effect.void",
-    replace: "Effect.void",
+    find: "name === consumer && wake()",
+    replace: "name",
     seenBy: { file: "test/inbox/OperatorWakeups.test.ts", test: "a consumer that never polls" }
   }
 ]

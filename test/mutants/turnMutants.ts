@@ -30,8 +30,8 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "marks-have-turns-of-their-own",
     breaks: "at a steady rate each mark costs a packet, beside that of the fetch",
     file: pipeline,
-    find: "const isUrgent = () => deep.size > 0 ||",
-    replace: "const isUrgent = () => deep.size > 0 || marks.length > 0 ||",
+    find: "flights.deep.size > 0 ||",
+    replace: "flights.deep.size > 0 || marks.length > 0 ||",
     seenBy: { file: gatheringTest, test: "acknowledgements are marked with the next fetch" }
   },
   {
@@ -86,15 +86,15 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "sends-what-is-being-marked",
     breaks: "an event is sent twice without any failure, if its mark ends after the lane's next fetch",
     file: pipeline,
-    find: "deal(some, { ...settings, batches, deep, load }), without)",
-    replace: "deal(some, { ...settings, batches, deep, load }))",
+    find: "dispatcher.fetch(parts, without)",
+    replace: "dispatcher.fetch(parts)",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a lane is fetched again while its last batch is marked" }
   },
   {
     name: "waits-for-its-mark",
     breaks: "a lane with events waits for one turn more after each batch",
     file: flights,
-    find: "else if (hasMore(flight)) makeReady(lane)",
+    find: "else if (hasMore(lane, flight)) makeReady(lane)",
     replace: "",
     seenBy: { file: flightsTest, test: "a lane that waits for its mark alone" }
   },

@@ -10,8 +10,4 @@ export const announce = (consumer: string): Effect.Effect<void, never, Wakeups> 
 
 /** Runs `wake` at each wake-up of the consumer's holds, for as long as the scope lives. */
 export const onWake = (consumer: string, wake: () => void): Effect.Effect<void, never, Wakeups | Scope.Scope> =>
-  Effect.flatMap(Wakeups, (wakeups) =>
-    wakeups.on(subject, (name) => {
-      if (name === consumer) wake()
-    })
-  )
+  Effect.flatMap(Wakeups, (wakeups) => wakeups.on(subject, (name) => void (name === consumer && wake())))
