@@ -13,5 +13,5 @@ COPY docs/runbooks ./docs/runbooks
 RUN mkdir .data && chown node:node .data && chmod 700 .data
 USER node
 # As `npm start`, without npm: node itself is process 1, so that it hears SIGTERM.
-ENTRYPOINT ["node", "--max-semi-space-size=16", "--heap-growing-percent=200", "--max-old-space-size=1536", "--disable-warning=TimeoutNegativeWarning", "src/paid-once.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=16", "--max-old-space-size=1536", "--disable-warning=TimeoutNegativeWarning", "src/paid-once.js"]
 CMD ["serve"]

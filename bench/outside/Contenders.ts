@@ -118,7 +118,7 @@ export const prepare = Effect.fnUntraced(function* (contenders: ReadonlyArray<Co
   for (const contender of ofEachTable.values()) yield* contender.prepare
 })
 
-/** The flags of `npm start`, for every relay, but for that of the heap's growth: Node refuses it in NODE_OPTIONS. */
+/** The flags of `npm start`, for every relay. */
 export const nodeOptions = "--max-semi-space-size=16 --max-old-space-size=1536 --disable-warning=TimeoutNegativeWarning"
 
 /** The variables of all processes of a run. */

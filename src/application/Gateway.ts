@@ -190,24 +190,29 @@ export class Gateway extends Context.Service<Gateway, GatewayService>()("paid-on
       // A compressed answer would not be unpacked: a few bytes of it can be gigabytes.
       const headers = { ...headersOf({ authorization }), "accept-encoding": "identity" }
 
+      /** Sends, and returns an answer whose status is in `final`. */
+      const exchange = Effect.fnUntraced(function* (
+        request: HttpClientRequest.HttpClientRequest,
+        final: ReadonlyArray<number>
+      ) {
+        const response = yield* Effect.tapError(
+          client.execute(HttpClientRequest.setHeaders(request, headers)),
+          (error) => outages.failed(part, { subject: "the payment gateway", reason: presentableText(innermost(error)) })
+        )
+        yield* outages.recovered(part)
+        const { status } = response
+        const text = yield* Effect.result(BoundedBody.textOf(response, maxAnswerBytes))
+        if (!final.includes(status)) return yield* new OutcomeUnknown({ reason: `it answered ${status}` })
+        return { status, text: yield* Effect.fromResult(text) } satisfies Answer
+      })
+
       /** Sends, and reads an answer whose status is in `final`. Any other answer, or none, is {@link OutcomeUnknown}. */
       const ask = <A>(
         request: HttpClientRequest.HttpClientRequest,
         final: ReadonlyArray<number>,
         read: (answer: Answer) => Effect.Effect<A, Unreadable>
       ): Effect.Effect<A, OutcomeUnknown> =>
-        Effect.gen(function* () {
-          const response = yield* Effect.tapError(
-            client.execute(HttpClientRequest.setHeaders(request, headers)),
-            (error) =>
-              outages.failed(part, { subject: "the payment gateway", reason: presentableText(innermost(error)) })
-          )
-          yield* outages.recovered(part)
-          const { status } = response
-          const text = yield* Effect.result(BoundedBody.textOf(response, maxAnswerBytes))
-          if (!final.includes(status)) return yield* new OutcomeUnknown({ reason: `it answered ${status}` })
-          return yield* read({ status, text: yield* Effect.fromResult(text) })
-        }).pipe(
+        Effect.flatMap(exchange(request, final), read).pipe(
           // Around the body, too: an answer can begin and never end.
           Effect.timeout(timeoutMillis),
           Effect.mapError((error) =>

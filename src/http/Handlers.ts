@@ -152,40 +152,36 @@ const ordersLayer = RequestContext.group(
     const refundOrder = yield* RefundOrder
     const timeline = yield* Timeline
     return handlers
-      .handleRaw("place", ({ headers }) =>
-        refusing(
-          Effect.gen(function* () {
-            const order = yield* newOrderBody
-            const key = headers["idempotency-key"]
-            const placed = yield* placeOrder.place(order, key && (yield* keyed("/orders", key, order)))
-            return json(201, placed.body, { location: `/orders/${placed.orderId}` })
-          })
-        )
+      .handleRaw(
+        "place",
+        Effect.fnUntraced(function* ({ headers }) {
+          const order = yield* newOrderBody
+          const key = headers["idempotency-key"]
+          const placed = yield* placeOrder.place(order, key && (yield* keyed("/orders", key, order)))
+          return json(201, placed.body, { location: `/orders/${placed.orderId}` })
+        }, refusing)
       )
-      .handleRaw("pay", ({ headers, params }) =>
-        refusing(
-          Effect.gen(function* () {
-            const body = yield* payBody
-            const request = yield* keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
-            return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
-          })
-        )
+      .handleRaw(
+        "pay",
+        Effect.fnUntraced(function* ({ headers, params }) {
+          const body = yield* payBody
+          const request = yield* keyed(`/orders/${params.id}/pay`, headers["idempotency-key"], body)
+          return toAnswer(params.id, yield* payOrder.pay(params.id, body.paymentMethod, request))
+        }, refusing)
       )
-      .handleRaw("cancel", ({ headers, params }) =>
-        refusing(
-          Effect.gen(function* () {
-            const request = yield* keyedIfAny(`/orders/${params.id}/cancel`, headers["idempotency-key"])
-            return toOrder(yield* cancelOrder.cancel(params.id, request), paymentRetrySeconds)
-          })
-        )
+      .handleRaw(
+        "cancel",
+        Effect.fnUntraced(function* ({ headers, params }) {
+          const request = yield* keyedIfAny(`/orders/${params.id}/cancel`, headers["idempotency-key"])
+          return toOrder(yield* cancelOrder.cancel(params.id, request), paymentRetrySeconds)
+        }, refusing)
       )
-      .handleRaw("refund", ({ headers, params }) =>
-        refusing(
-          Effect.gen(function* () {
-            const request = yield* keyedIfAny(`/orders/${params.id}/refund`, headers["idempotency-key"])
-            return toOrder(yield* refundOrder.refund(params.id, request), taskRetrySeconds)
-          })
-        )
+      .handleRaw(
+        "refund",
+        Effect.fnUntraced(function* ({ headers, params }) {
+          const request = yield* keyedIfAny(`/orders/${params.id}/refund`, headers["idempotency-key"])
+          return toOrder(yield* refundOrder.refund(params.id, request), taskRetrySeconds)
+        }, refusing)
       )
       .handleRaw("get", ({ params }) =>
         refusing(Effect.map(orders.get(params.id), (order) => json(200, encodeView(order))))
@@ -210,14 +206,13 @@ const reportsLayer = RequestContext.group(
   Effect.fn(function* (handlers) {
     const reports = yield* Reports
     return handlers
-      .handleRaw("request", () =>
-        refusing(
-          Effect.gen(function* () {
-            const taskId = yield* reports.request(yield* reportBody)
-            const location = `/reports/${taskId}`
-            return json(202, JSON.stringify(yield* reports.get(taskId)), { location, "retry-after": taskRetrySeconds })
-          })
-        )
+      .handleRaw(
+        "request",
+        Effect.fnUntraced(function* () {
+          const taskId = yield* reports.request(yield* reportBody)
+          const location = `/reports/${taskId}`
+          return json(202, JSON.stringify(yield* reports.get(taskId)), { location, "retry-after": taskRetrySeconds })
+        }, refusing)
       )
       .handle("get", ({ params }) => refusing(reports.get(params.taskId)))
   })
@@ -237,20 +232,19 @@ const webhooksLayer = RequestContext.group(
   "webhooks",
   Effect.fn(function* (handlers) {
     const webhook = yield* GatewayWebhook
-    return handlers.handleRaw("gateway", () =>
-      refusing(
-        Effect.gen(function* () {
-          const { headers } = yield* HttpServerRequest.HttpServerRequest
-          // Anybody may ask: each step costs more than the one before, and is taken only after it.
-          const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")
-          const bytes = yield* Body.bytes(maxReportBytes)
-          yield* verify(bytes)
-          const text = yield* Body.textOf(bytes)
-          // The gateway has no API key: its signature proves who it is.
-          yield* Effect.annotateLogs(webhook.record(text), "caller", "gateway")
-          return json(200, JSON.stringify({ received: true }))
-        })
-      )
+    return handlers.handleRaw(
+      "gateway",
+      Effect.fnUntraced(function* () {
+        const { headers } = yield* HttpServerRequest.HttpServerRequest
+        // Anybody may ask: each step costs more than the one before, and is taken only after it.
+        const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")
+        const bytes = yield* Body.bytes(maxReportBytes)
+        yield* verify(bytes)
+        const text = yield* Body.textOf(bytes)
+        // The gateway has no API key: its signature proves who it is.
+        yield* Effect.annotateLogs(webhook.record(text), "caller", "gateway")
+        return json(200, JSON.stringify({ received: true }))
+      }, refusing)
     )
   })
 )

@@ -55,7 +55,7 @@ export class Wakeups extends Context.Service<
       const control = yield* ControlConnection
       const { crossProcess } = yield* WakeupSettings
       const listeners = new Map<string, Set<(detail: string) => void>>()
-      const pending = new Set<string>()
+      let pending = new Set<string>()
       const latch = yield* Latch.make(false)
 
       const deliver = (subject: string, detail: string) => {
@@ -83,7 +83,7 @@ export class Wakeups extends Context.Service<
         flushedMillis = now
         waiting = 0
         const payloads = joined(pending)
-        pending.clear()
+        pending = new Set()
         latch.closeUnsafe()
         // A wake-up that can't be sent is dropped: after an outage everyone polls anyway.
         return Effect.as(Effect.ignore(control.notify(payloads)), gap)

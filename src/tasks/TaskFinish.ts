@@ -77,21 +77,19 @@ export class TaskFinish extends Context.Service<
           RETURNING t.task_id::text AS "taskId"`
       }
 
+      const end = Effect.fnUntraced(function* (ending: Ending) {
+        const { sql } = yield* Transaction
+        const ended = yield* Effect.orDie(finish(sql, [ending]))
+        if (ended.length === 0) return yield* new LeaseLost({ taskId: ending.taskId })
+      })
+
       return TaskFinish.of({
         finish: Effect.fnUntraced(function* (endings) {
           if (endings.length === 0) return []
           return (yield* Effect.orDie(finish(client, endings))).map(({ taskId }) => taskId)
         }),
-        complete: (ending, writes) =>
-          Transaction.run(
-            Effect.gen(function* () {
-              const { sql } = yield* Transaction
-              // First, because it locks the row to the commit: the task stays this worker's while the writes run.
-              const ended = yield* Effect.orDie(finish(sql, [ending]))
-              if (ended.length === 0) return yield* new LeaseLost({ taskId: ending.taskId })
-              yield* writes
-            })
-          )
+        // The ending first, because it locks the row to the commit: the task stays this worker's while the writes run.
+        complete: (ending, writes) => Transaction.run(Effect.andThen(end(ending), writes))
       })
     })
   )

@@ -127,32 +127,36 @@ export const make = Effect.gen(function* () {
       )
     )
 
+  const handleAndEnd = Effect.fnUntraced(function* <R>(
+    task: ClaimedTask,
+    handler: TaskHandler<R>,
+    interruption: () => Interruption | undefined
+  ) {
+    const { taskId, token } = task
+    const startedMillis = yield* Monotonic.millis
+    const exit = yield* Effect.exit(Effect.interruptible(handle(task, handler)))
+    yield* Metric.update(durationOf(task.typeName), ((yield* Monotonic.millis) - startedMillis) / 1_000)
+    if (Exit.isSuccess(exit)) {
+      yield* faults.at("task.after-handler")
+      if (!Effect.isEffect(exit.value)) return { taskId, token, outcome: "completed" } satisfies Ending
+      const completed = yield* Effect.exit(complete(task, exit.value))
+      return Exit.isSuccess(completed) ? completed.value : yield* failed(task, handler.type, completed.cause)
+    }
+    const reason = Cause.hasInterrupts(exit.cause) ? interruption() : undefined
+    if (reason === "lost") return "lost" satisfies RunResult
+    if (reason !== undefined) return { taskId, token, outcome: reason } satisfies Ending
+    return yield* failed(task, handler.type, exit.cause)
+  })
+
   const run = <R>(task: ClaimedTask, handler: TaskHandler<R>, interruption: () => Interruption | undefined) =>
     // Only the handler is interruptible: an interruption ends the run, and that end is still to be written.
-    Effect.uninterruptible(
-      Effect.gen(function* () {
-        const { taskId, token } = task
-        const startedMillis = yield* Monotonic.millis
-        const exit = yield* Effect.exit(Effect.interruptible(handle(task, handler)))
-        yield* Metric.update(durationOf(task.typeName), ((yield* Monotonic.millis) - startedMillis) / 1_000)
-        if (Exit.isSuccess(exit)) {
-          yield* faults.at("task.after-handler")
-          if (!Effect.isEffect(exit.value)) return { taskId, token, outcome: "completed" } satisfies Ending
-          const completed = yield* Effect.exit(complete(task, exit.value))
-          return Exit.isSuccess(completed) ? completed.value : yield* failed(task, handler.type, completed.cause)
-        }
-        const reason = Cause.hasInterrupts(exit.cause) ? interruption() : undefined
-        if (reason === "lost") return "lost" satisfies RunResult
-        if (reason !== undefined) return { taskId, token, outcome: reason } satisfies Ending
-        return yield* failed(task, handler.type, exit.cause)
-      }).pipe(
-        Effect.annotateLogs({
-          task_id: task.taskId,
-          task_type: task.typeName,
-          attempt: task.attempt,
-          ...(task.traceId === null ? {} : { trace_id: task.traceId })
-        })
-      )
+    Effect.uninterruptible(handleAndEnd(task, handler, interruption)).pipe(
+      Effect.annotateLogs({
+        task_id: task.taskId,
+        task_type: task.typeName,
+        attempt: task.attempt,
+        ...(task.traceId === null ? {} : { trace_id: task.traceId })
+      })
     )
 
   return { run } satisfies TaskRunner

@@ -15,10 +15,10 @@ import { TestDatabase } from "../support/TestDatabase.ts"
 
 const Manifest = Schema.fromJsonString(Schema.Struct({ scripts: Schema.Struct({ start: Schema.String }) }))
 
-/** The flags of `npm start`, as the test's process starts Node without them; but for the one that Node refuses in its environment. */
+/** The flags of `npm start`, as the test's process starts Node without them. */
 const startFlags = (): string => {
   const { start } = Schema.decodeUnknownSync(Manifest)(readFileSync(Path.join(root, "package.json"), "utf8")).scripts
-  return / node (--.*) src\//.exec(start)![1]!.replace(/--heap-growing-percent=\d+ /, "")
+  return / node (--.*) src\//.exec(start)![1]!
 }
 
 /** A third of the heap's limit. The process has some 250 MB at rest, and had 2.8 GB when it died. */
