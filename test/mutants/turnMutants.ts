@@ -27,6 +27,22 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "lanes that become ready soon after a fetch" }
   },
   {
+    name: "a-generator-function-for-each-turn",
+    breaks: "what each turn has captured stays until V8 collects the whole heap, which keeps all events waiting",
+    file: pipeline,
+    find: "return markAndFetch(taken, lanes).pipe(",
+    replace: "return Effect.gen(function* () { yield* markAndFetch(taken, lanes) }).pipe(",
+    seenBy: { file: "test/outbox/OldHeap.test.ts", test: "a turn leaves nothing in the old heap" }
+  },
+  {
+    name: "a-limit-that-never-ends-a-wait",
+    breaks: "a send to a broker that does not answer hangs its partition for ever",
+    file: "src/platform/SharedTimeout.ts",
+    find: "      wait.end()\n",
+    replace: "",
+    seenBy: { file: "test/platform/SharedTimeout.test.ts", test: "ends each wait at its own limit" }
+  },
+  {
     name: "marks-have-turns-of-their-own",
     breaks: "at a steady rate each mark costs a packet, beside that of the fetch",
     file: pipeline,
