@@ -151,9 +151,9 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     breaks: "a stranger has the webhook read a body",
     file: "src/http/Handlers.ts",
     find: `const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")
-          const bytes = yield* Body.bytes(maxReportBytes)`,
+        const bytes = yield* Body.bytes(maxReportBytes)`,
     replace: `const bytes = yield* Body.bytes(maxReportBytes)
-          const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")`,
+        const verify = yield* webhook.verifier(headers[signatureHeader] ?? "")`,
     seenBy: { file: webhookTest, test: "a signature that is missing, malformed or old" }
   },
   {
@@ -169,9 +169,9 @@ export const floodMutants: ReadonlyArray<Mutant> = [
     breaks: "a stranger's body is scanned and decoded",
     file: "src/http/Handlers.ts",
     find: `yield* verify(bytes)
-          const text = yield* Body.textOf(bytes)`,
+        const text = yield* Body.textOf(bytes)`,
     replace: `const text = yield* Body.textOf(bytes)
-          yield* verify(bytes)`,
+        yield* verify(bytes)`,
     seenBy: { file: webhookTest, test: "a body is hashed before it is read as JSON" }
   },
   {
