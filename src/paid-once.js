@@ -13,8 +13,8 @@ import { setFlagsFromString } from "node:v8"
 // its requests. In most processes these were old, too, and stayed until the whole heap was collected. That took a sixth to a third of their CPU
 // (docs/performance.md). Set before the cache below, which belongs to a set of flags.
 setFlagsFromString("--no-allocation-site-pretenuring")
-// V8 takes a service at a steady rate for nearly idle, and would collect its old heap each time that has grown by a few megabytes. For some 50 ms the threads
-// that do this leave the processors to nobody else. Node refuses this flag in NODE_OPTIONS, so it is set here.
+// V8 takes a service at a steady rate for nearly idle, and would collect its old heap each time that has grown by a few megabytes. Its threads then keep
+// two processors busy for some 50 ms. Node refuses this flag in NODE_OPTIONS, so it is set here.
 setFlagsFromString("--heap-growing-percent=200")
 // Caches compiled code, which saves a third of a start. Without a writable directory it is compiled each time.
 enableCompileCache(Path.resolve(import.meta.dirname, "../node_modules/.cache/paid-once/compiled"))

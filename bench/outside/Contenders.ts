@@ -1,4 +1,4 @@
-/** The relays that are compared, each with its writer and its tables. All use the same Postgres, Kafka, versions of Node, and flags. */
+/** The relays that are compared, each with its writer and its tables. All use the same Postgres, Kafka and version of Node. */
 import { Effect, Redacted, type Scope } from "effect"
 import { existsSync } from "node:fs"
 import { mkdtemp, readFile, rm } from "node:fs/promises"
@@ -118,7 +118,7 @@ export const prepare = Effect.fnUntraced(function* (contenders: ReadonlyArray<Co
   for (const contender of ofEachTable.values()) yield* contender.prepare
 })
 
-/** The flags of `npm start`, for every relay. */
+/** The flags of `npm start`, for every relay. Ours sets two more by itself (`paid-once.js`). */
 export const nodeOptions = "--max-semi-space-size=16 --max-old-space-size=1536 --disable-warning=TimeoutNegativeWarning"
 
 /** The variables of all processes of a run. */

@@ -241,8 +241,9 @@ export const make = Effect.fnUntraced(function* ({
 
   /** Its generator function is made once, as all of those here: one for each turn would fill the old heap (docs/performance.md). */
   const markAndFetch = Effect.fnUntraced(function* (taken: ReadonlyArray<Mark>, lanes: ReadonlyArray<Lane>) {
+    const fetch = fetchReady(lanes, taken)
     const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
-    const fetched = yield* Effect.exit(fetchReady(lanes, taken))
+    const fetched = yield* Effect.exit(fetch)
     yield* Fiber.join(marking)
     handOver(yield* fetched)
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
@@ -250,8 +251,7 @@ export const make = Effect.fnUntraced(function* ({
 
   const turn = Effect.suspend(() => {
     flights.isReady.closeUnsafe()
-    const taken = marks
-    marks = []
+    const taken = marks.splice(0)
     const lanes = flights.isStopping() ? [] : flights.board()
     if (lanes.length === 0) return markAll(taken)
     gathering.fetches()

@@ -8,7 +8,7 @@ import * as Monotonic from "./Monotonic.ts"
 /** The promise's result. Where the promise has not settled within the limit, this one rejects instead, and the late result is ignored. */
 export type WithinLimit = <A>(promise: Promise<A>) => Promise<A>
 
-/** Waits end at their limit, of `limitMillis` each, for as long as the scope is open. */
+/** Waits end at their limit, of `limitMillis` each, and those that are left when the scope closes. */
 export const make = Effect.fnUntraced(function* (
   limitMillis: number
 ): Effect.fn.Return<WithinLimit, never, Scope.Scope> {
@@ -27,6 +27,7 @@ export const make = Effect.fnUntraced(function* (
     hasWaits.closeUnsafe()
     return hasWaits.await
   })
+  yield* Effect.addFinalizer(() => Effect.sync(() => waits.forEach(({ end }) => end())))
   yield* Effect.forkScoped(Effect.forever(look))
 
   return (promise) =>

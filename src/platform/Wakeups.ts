@@ -44,7 +44,7 @@ export class Wakeups extends Context.Service<
     readonly send: (subject: string, details: ReadonlyArray<string>) => Effect.Effect<void>
     /**
      * Calls `handle` for each wake-up of the subject while the scope is open. Returns when this process hears those of other processes, too.
-     * `handle` is plain code and short, since there may be thousands of wake-ups a second: it opens a latch, or notes a name.
+     * `handle` is plain code and short, since there may be thousands of wake-ups a second: it notes a name, or opens a latch (whose waiter runs at once).
      */
     readonly on: (subject: string, handle: (detail: string) => void) => Effect.Effect<void, never, Scope.Scope>
   }

@@ -66,13 +66,12 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   // Set while there are more due tasks than room: then the end of a run is followed by a claim.
   let backlog = false
 
-  const sleep = (millis: number, stamp: Effect.Effect<void>) =>
-    Effect.gen(function* () {
-      for (let left = millis; left > 0; left -= napMillis) {
-        yield* Effect.sleep(Math.min(left, napMillis))
-        yield* stamp
-      }
-    })
+  const sleep = Effect.fnUntraced(function* (millis: number, stamp: Effect.Effect<void>) {
+    for (let left = millis; left > 0; left -= napMillis) {
+      yield* Effect.sleep(Math.min(left, napMillis))
+      yield* stamp
+    }
+  })
 
   // Fibers stop in the reverse order of their forks: first the claims, and last the heartbeats, which keep the leases of tasks that still run.
   yield* TaskMetrics.sample(worker.typeNames)
@@ -157,14 +156,13 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
     handle: () => void toClaim.openUnsafe(),
     wants: (typeName) => worker.free(typeName) > 0
   })
-  yield* Supervised.forkLoop("task claims", (stamp) =>
-    Effect.gen(function* () {
-      yield* toClaim.close
-      if (yield* claimAndStart) return
-      const next = yield* claims.nextDueMillis(worker.typeNames)
-      yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next ?? pollMillis, pollMillis), stamp))
-    })
-  )
+  const claimOrWait = Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
+    yield* toClaim.close
+    if (yield* claimAndStart) return
+    const next = yield* claims.nextDueMillis(worker.typeNames)
+    yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next ?? pollMillis, pollMillis), stamp))
+  })
+  yield* Supervised.forkLoop("task claims", claimOrWait)
 
   return TaskWorkers.of({ typeNames: worker.typeNames, running: Effect.sync(worker.running) })
 })

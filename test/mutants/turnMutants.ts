@@ -43,6 +43,14 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/platform/SharedTimeout.test.ts", test: "ends each wait at its own limit" }
   },
   {
+    name: "a-limit-that-looks-for-ever",
+    breaks: "a service with nothing to do takes a whole processor",
+    file: "src/platform/SharedTimeout.ts",
+    find: "    hasWaits.closeUnsafe()\n",
+    replace: "",
+    seenBy: { file: "test/platform/SharedTimeout.test.ts", test: "costs nothing while nobody waits" }
+  },
+  {
     name: "marks-have-turns-of-their-own",
     breaks: "at a steady rate each mark costs a packet, beside that of the fetch",
     file: pipeline,

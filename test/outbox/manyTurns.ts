@@ -1,6 +1,6 @@
-/** Runs many turns of the pipeline, over steps that only wait, and prints how much V8's old heap has grown with each. */
+/** Runs many turns of the pipeline, over steps that only wait. Prints how much V8's old heap has grown with each, and how often it was collected. */
 import { Effect, Layer } from "effect"
-import { getHeapSpaceStatistics } from "node:v8"
+import { getHeapSpaceStatistics, GCProfiler } from "node:v8"
 import { Dispatcher } from "../../src/outbox/Dispatcher.ts"
 import * as Flights from "../../src/outbox/Flights.ts"
 import { GatheringSettings } from "../../src/outbox/Gathering.ts"
@@ -82,7 +82,11 @@ const program = Effect.gen(function* () {
     return { turns: fetches - before, bytesPerTurn: (oldHeapBytes() - bytes) / (fetches - before) }
   })
   yield* round()
-  console.log(JSON.stringify(yield* round()))
+  const profiler = new GCProfiler()
+  profiler.start()
+  const second = yield* round()
+  const collections = profiler.stop().statistics.filter(({ gcType }) => !gcType.includes("Scavenge")).length
+  console.log(JSON.stringify({ ...second, collections }))
 })
 
 await Effect.runPromise(

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Result } from "effect"
+import { Clock, Effect, Fiber, Result } from "effect"
 import { TestClock } from "effect/testing"
 import * as SharedTimeout from "../../src/platform/SharedTimeout.ts"
 
@@ -56,6 +56,35 @@ describe("a shared time limit", () => {
       yield* settle
       assert.isFalse(late.ended())
       yield* TestClock.adjust(1)
+      assert.strictEqual(message(yield* Fiber.join(late.fiber)), "Error: no answer within 1000 ms")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("costs nothing while nobody waits", () =>
+    Effect.gen(function* () {
+      let looks = 0
+      const clock = yield* Clock.Clock
+      const counting: Clock.Clock = Object.assign(Object.create(clock), {
+        monotonicTimeNanosUnsafe: () => {
+          looks++
+          return clock.monotonicTimeNanosUnsafe()
+        }
+      })
+      const within = yield* Effect.provideService(SharedTimeout.make(1_000), Clock.Clock, counting)
+      const answered = yield* waiting(within)
+      answered.resolve("in time")
+      yield* Fiber.join(answered.fiber)
+      yield* TestClock.adjust(10_000)
+      yield* settle
+      const before = looks
+      for (let round = 0; round < 100; round++) yield* settle
+      assert.strictEqual(looks, before)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("ends what still waits when its scope closes", () =>
+    Effect.gen(function* () {
+      const late = yield* Effect.scoped(Effect.flatMap(SharedTimeout.make(1_000), waiting))
       assert.strictEqual(message(yield* Fiber.join(late.fiber)), "Error: no answer within 1000 ms")
       // What comes afterwards is ignored.
       late.resolve("too late")

@@ -9,9 +9,9 @@
  */
 import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
+import * as SharedTimeout from "../../platform/SharedTimeout.ts"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
-import * as SharedTimeout from "../../platform/SharedTimeout.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
 import { encodedBatch, requestHeadBytes, type Sending } from "./patches/ProduceRequests.ts"
 import * as RecordBatch from "./RecordBatch.ts"
@@ -51,6 +51,7 @@ export const make = Effect.fnUntraced(function* (
   const open = new Set<Sender>()
   /** Partitions whose last send failed, by topic and number, with the topic's shared sender at that moment. */
   const failed = new Map<string, Sender | undefined>()
+  const withinLimit = yield* SharedTimeout.make(sendTimeoutMillis)
   yield* Effect.addFinalizer(() =>
     Effect.forEach(open, ({ client, producer }) => close(client, () => producer.disconnect(), closeGraceMillis), {
       concurrency: "unbounded",
@@ -58,7 +59,6 @@ export const make = Effect.fnUntraced(function* (
     })
   )
   const runFork = yield* FiberSet.makeRuntime<never, void, never>()
-  const withinLimit = yield* SharedTimeout.make(sendTimeoutMillis)
 
   const openSender = (): Sender => {
     const client = clients.open({ requestTimeoutMillis: sendTimeoutMillis, retries: 0, acceptsPartialMetadata: true })
