@@ -5,7 +5,7 @@
 import { Clock, Effect, Latch, type Scope } from "effect"
 import * as Monotonic from "./Monotonic.ts"
 
-/** The promise's result. Where the promise has not settled within the limit, this one rejects instead, and the late result is ignored. */
+/** Returns the promise's result, or rejects if it has none within the limit. A late result is ignored. */
 export type WithinLimit = <A>(promise: Promise<A>) => Promise<A>
 
 /** Waits end at their limit, of `limitMillis` each, and those that are left when the scope closes. */
@@ -13,7 +13,7 @@ export const make = Effect.fnUntraced(function* (
   limitMillis: number
 ): Effect.fn.Return<WithinLimit, never, Scope.Scope> {
   const clock = yield* Clock.Clock
-  /** In the order in which they began, which is that of their limits. */
+  /** In the order in which they began. Their limits end in the same order. */
   const waits = new Set<{ readonly untilMillis: number; readonly end: () => void }>()
   const hasWaits = yield* Latch.make(false)
 

@@ -1,4 +1,4 @@
-/** What turns leave in V8's old heap: nothing, however many there are. */
+/** Turns leave nothing in V8's old heap, however many there are. */
 import { assert, it } from "@effect/vitest"
 import { execFileSync } from "node:child_process"
 import * as Path from "node:path"

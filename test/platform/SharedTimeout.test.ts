@@ -3,7 +3,7 @@ import { Clock, Effect, Fiber, Result } from "effect"
 import { TestClock } from "effect/testing"
 import * as SharedTimeout from "../../src/platform/SharedTimeout.ts"
 
-/** What a wait has ended with so far: undefined where it still waits. */
+/** A wait, with its end in the test's hands. */
 const waiting = Effect.fnUntraced(function* (within: SharedTimeout.WithinLimit) {
   const answer = Promise.withResolvers<string>()
   const fiber = yield* Effect.forkChild(Effect.result(Effect.tryPromise(() => within(answer.promise))), {
