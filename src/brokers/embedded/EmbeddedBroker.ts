@@ -170,9 +170,7 @@ const make = Effect.gen(function* () {
         Effect.forEach(
           readers,
           (reader, partition) => (held.includes(partition) ? Effect.sync(reader.wake) : reader.lose),
-          {
-            discard: true
-          }
+          { discard: true }
         )
       )
       return yield* Effect.never
