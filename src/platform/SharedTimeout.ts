@@ -1,6 +1,6 @@
 /**
- * A time limit that many short waits share. `Effect.timeout` starts two fibers and a timer for each wait, and ends them again: for an acknowledgement of
- * Kafka that costs more than the rest of what Effect does for it. Here one fiber looks after all waits.
+ * A time limit that many short waits share. `Effect.timeout` starts two fibers and a timer for each wait, and ends them again. Here one fiber looks
+ * after all waits.
  */
 import { Clock, Effect, Latch, type Scope } from "effect"
 import * as Monotonic from "./Monotonic.ts"

@@ -10,8 +10,8 @@ import type { QueuedEvent } from "../../src/outbox/Queue.ts"
 import * as StoppedLanes from "../../src/outbox/StoppedLanes.ts"
 import * as Supervised from "../../src/platform/Supervised.ts"
 
-/** Of each of two rounds, about. V8 compiles in the first one. */
-const turns = 12_000
+/** Of wake-ups, in each of two rounds. Each of them has a turn, as a rule. V8 compiles in the first round. */
+const pairs = 12_000
 
 const tick = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
@@ -74,7 +74,7 @@ const program = Effect.gen(function* () {
   yield* Pipeline.make({ flights, stopped, heldFailed: () => Effect.void })
   const round = Effect.fnUntraced(function* () {
     const [bytes, before] = [oldHeapBytes(), fetches]
-    for (let index = 0; index < turns; index++) {
+    for (let index = 0; index < pairs; index++) {
       flights.wake(allLanes[index % 64]!)
       flights.wake(allLanes[(index + 32) % 64]!)
       yield* Effect.repeat(tick, { times: 4 })
