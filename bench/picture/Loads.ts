@@ -87,10 +87,24 @@ const archiveCopies = (archive: string, count: number): string => {
        SELECT id + number * 1000000, gen_random_uuid(), ${copied}, published_at FROM ${source}`
 }
 
+/** A writer that commits less than this part of the rate is held up by the machine, and not by the relay. */
+const leastReached = 0.7
+
+/** Whether the writers reached the scene's rate. Where they did not, a load takes longer than planned, and another round says no more. */
+export const isReached = (
+  rate: number,
+  rounds: ReadonlyArray<Readonly<Record<"cold" | "warm", Pick<Phase, "committedPerSecond">>>>
+): boolean =>
+  rounds.every(({ cold, warm }) => [cold, warm].every((phase) => phase.committedPerSecond >= leastReached * rate))
+
 /** Runs a scene. The contenders take turns, in the other order in each second round. */
 export const run = Effect.fnUntraced(function* (scene: LoadScene, setting: Processes.Setting) {
   const rounds = new Map<Contender, Array<Steady>>(scene.contenders.map((contender) => [contender, []]))
   for (let round = 0; round < scene.rounds; round++) {
+    if (!isReached(scene.rate, [...rounds.values()].flat())) {
+      yield* Effect.logWarning(`${scene.title}: this machine does not reach the rate now, so there are no more rounds`)
+      break
+    }
     for (const contender of round % 2 === 0 ? scene.contenders : scene.contenders.toReversed()) {
       const before =
         scene.oldReader !== undefined

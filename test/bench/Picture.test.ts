@@ -6,6 +6,7 @@ import { shapeHere, usual, variablesOf } from "../../bench/outside/OpenLoop.ts"
 import { recoveryOf } from "../../bench/outside/Recovery.ts"
 import { quantilesOf } from "../../bench/outside/Steady.ts"
 import * as History from "../../bench/picture/History.ts"
+import * as Loads from "../../bench/picture/Loads.ts"
 import * as Plan from "../../bench/picture/Plan.ts"
 import * as Rows from "../../bench/picture/Rows.ts"
 import { chart, type Group } from "../../bench/picture/Svg.ts"
@@ -161,6 +162,17 @@ describe("the plan", () => {
     assert.isAtLeast(new Set(loads.flatMap(({ contenders }) => contenders)).size, 8)
     assert.isTrue(loads.some(({ archived }) => archived === 10_000_000))
     assert.isTrue(Plan.needsLogical(Plan.plans.full))
+  })
+
+  it("a rate that the writers do not reach gets no second round", () => {
+    const round = (cold: number, warm: number) => ({
+      cold: { committedPerSecond: cold },
+      warm: { committedPerSecond: warm }
+    })
+    assert.isTrue(Loads.isReached(2_000, []))
+    assert.isTrue(Loads.isReached(2_000, [round(1_999, 1_400), round(1_950, 1_950)]))
+    assert.isFalse(Loads.isReached(2_000, [round(1_990, 1_990), round(1_070, 1_990)]))
+    assert.isFalse(Loads.isReached(2_000, [round(1_990, 1_399)]))
   })
 
   it("the shape of a load reaches the writer's process", () => {
