@@ -43,10 +43,10 @@ export interface Flights {
    * lanes it takes {@link deepLimit} at most; the others stay ready.
    */
   readonly board: () => ReadonlyArray<Lane>
-  /** Says whether the lane's fetch left events behind. */
-  readonly cut: (lane: Lane, isCut: boolean) => void
   /** The lanes whose last fetch left events behind: they have a backlog. */
   readonly deep: ReadonlySet<Lane>
+  /** Says whether the lane's fetch left events behind. */
+  readonly setDeep: (lane: Lane, isDeep: boolean) => void
   /** The lane belongs to another process now. */
   readonly forget: (lane: Lane) => void
   readonly of: (lane: Lane) => Flight
@@ -129,11 +129,11 @@ export const make = Effect.fnUntraced(function* (options: {
       if (ready.size > 0) isReady.openUnsafe()
       return lanes
     },
-    cut: (lane, isCut) => {
-      if (isCut) deep.add(lane)
+    deep,
+    setDeep: (lane, isDeep) => {
+      if (isDeep) deep.add(lane)
       else deep.delete(lane)
     },
-    deep,
     forget: (lane) => void deep.delete(lane),
     of: (lane) => flights.get(lane)!,
     open: (lanes) => {

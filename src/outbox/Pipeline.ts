@@ -86,7 +86,7 @@ export const make = Effect.fnUntraced(function* ({
     const parts = deal(lanes, { ...settings, batches, deep: flights.deep, load: flights.load() })
     const found = yield* dispatcher.fetch(parts, without)
     fetched.push(...found.batches)
-    for (const lane of lanes) flights.cut(lane, found.cut.has(lane))
+    for (const lane of lanes) flights.setDeep(lane, found.cut.has(lane))
     for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [...byLane(events)])) {
       flights.of(lane).load += loadOf(ofLane, settings)
       flights.of(lane).isStuck = true

@@ -38,7 +38,7 @@ it.effect("a fetch takes few of the lanes with a backlog, by turns, and every ot
     const fresh = allLanes.slice(40, 60)
     for (const lane of deep) flights.wake(lane)
     flights.board()
-    for (const lane of deep) flights.cut(lane, true)
+    for (const lane of deep) flights.setDeep(lane, true)
     // Their fetch left events behind: they are ready again.
     flights.close(deep)
     for (const lane of fresh) flights.wake(lane)
