@@ -11,7 +11,7 @@ import { setFlagsFromString } from "node:v8"
 
 // V8 notes where objects are made that live for long, and makes them old from the start. While a service starts, it notes some places that are wrong for
 // its requests. In most processes these were old, too, and stayed until the whole heap was collected. That took a sixth to a third of their CPU
-// (docs/performance.md). Set before the cache below, which belongs to a set of flags.
+// (docs/performance-log.md). Set before the cache below, which belongs to a set of flags.
 setFlagsFromString("--no-allocation-site-pretenuring")
 // V8 takes a service at a steady rate for nearly idle, and would collect its old heap each time that has grown by a few megabytes. Its threads then keep
 // two processors busy for some 50 ms. Node refuses this flag in NODE_OPTIONS, so it is set here.

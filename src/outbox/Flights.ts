@@ -27,7 +27,7 @@ export interface Flight {
 }
 
 /**
- * Lanes with a backlog that one fetch takes. Each may bring a whole batch, which Node reads at once while the senders wait; docs/performance.md has
+ * Lanes with a backlog that one fetch takes. Each may bring a whole batch, which Node reads at once while the senders wait; docs/performance-log.md has
  * the figures.
  */
 export const deepLimit = 4

@@ -17,7 +17,7 @@ export const GatheringSettings = Context.Reference<{
   defaultValue: () => ({
     // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
     longestMillis: 5,
-    // At 500 events a second two or three share a turn. docs/performance.md has what an event costs with it and without.
+    // At 500 events a second two or three share a turn. docs/performance-log.md has what an event costs with it and without.
     apartMillis: 4
   })
 })

@@ -239,7 +239,7 @@ export const make = Effect.fnUntraced(function* ({
     )
   }
 
-  /** Marks and fetches at once. Its generator function is made once: one for each turn would fill V8's old heap (docs/performance.md). */
+  /** Marks and fetches at once. Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md). */
   const markAndFetch = Effect.fnUntraced(function* (taken: ReadonlyArray<Mark>, lanes: ReadonlyArray<Lane>) {
     const fetch = fetchReady(lanes, taken)
     const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
