@@ -164,17 +164,6 @@ describe("the plan", () => {
     assert.isTrue(Plan.needsLogical(Plan.plans.full))
   })
 
-  it("a rate that the writers do not reach gets no second round", () => {
-    const round = (cold: number, warm: number) => ({
-      cold: { committedPerSecond: cold },
-      warm: { committedPerSecond: warm }
-    })
-    assert.isTrue(Loads.isReached(2_000, []))
-    assert.isTrue(Loads.isReached(2_000, [round(1_999, 1_400), round(1_950, 1_950)]))
-    assert.isFalse(Loads.isReached(2_000, [round(1_990, 1_990), round(1_070, 1_990)]))
-    assert.isFalse(Loads.isReached(2_000, [round(1_990, 1_399)]))
-  })
-
   it("the shape of a load reaches the writer's process", () => {
     const shape = { aggregates: 4, dataBytes: 4_096, connections: 2 }
     const before = process.env["LOAD_SHAPE"]
@@ -182,6 +171,29 @@ describe("the plan", () => {
     Object.assign(process.env, variablesOf(shape))
     assert.deepStrictEqual(shapeHere(), shape)
     if (before === undefined) delete process.env["LOAD_SHAPE"]
+  })
+})
+
+describe("a rate", () => {
+  const round = (cold: number, warm: number) => ({
+    cold: { committedPerSecond: cold },
+    warm: { committedPerSecond: warm }
+  })
+
+  it("is reached where one contender's writer reaches it in all of its rounds", () => {
+    assert.isTrue(Loads.isReached(2_000, [[], []]))
+    assert.isTrue(Loads.isReached(2_000, [[round(1_999, 1_400), round(1_950, 1_950)], [round(900, 900)]]))
+    assert.isFalse(Loads.isReached(2_000, [[round(1_990, 1_990), round(1_070, 1_990)], [round(900, 900)]]))
+    assert.isFalse(Loads.isReached(2_000, [[round(1_990, 1_399)], [round(1_399, 1_990)]]))
+  })
+
+  it("that was not reached has a table that says so, and no figure beside a limit", () => {
+    const load: Loads.Load = { title: "2000/s", rate: 2_000, isLimited: true, isReached: false, entries: [] }
+    assert.include(Loads.print(load), "No writer reached 1400/s")
+    const ours = { name: "ours", key: "ours", isOurs: true, rounds: [] }
+    assert.deepStrictEqual(Loads.rows({ ...load, entries: [{ ...ours, isOurs: false }] }, ours), [])
+    assert.lengthOf(Loads.rows({ ...load, isReached: true, entries: [{ ...ours, isOurs: false }] }, ours), 6)
+    assert.notInclude(Loads.print({ ...load, isReached: true }), "No writer")
   })
 })
 

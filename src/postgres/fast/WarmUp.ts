@@ -29,7 +29,7 @@ const widths = [1, 2, 4, 8, 16, 32, 64]
 /** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */
 const repetitions = 50
 
-/** How often the statements of a small turn are run, for each form of the fetch. docs/performance-log.md has the p99 of the first events with it and without. */
+/** How often the statements of a small turn are run, for each form of the fetch. docs/performance-log.md has the p99 of the first events with and without. */
 const turns = 60
 
 /** No event has these lanes. The queue orders a mark's runs by lane, so each run has its own. */
