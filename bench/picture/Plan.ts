@@ -81,7 +81,7 @@ const withArchive = [simplest("on", "on"), ours("on")]
 const withoutArchive = [simplest("off", "off"), ours("off")]
 const others = Peers.all.filter((peer) => peer !== Peers.libraryReplication)
 
-/** What a run beside its load takes: the reader, the writer, the relay, and the end of all three: 3.8 and 4.2 s in `--full` at 500/s and 100/s. */
+/** A run's time beside its load: the reader, the writer, the relay, and the end of all three. It was 3.8 s at 500/s, and 4.2 s at 100/s. */
 const besideSeconds = 4.2
 
 const load = (scene: Omit<LoadScene, "kind">): Scene => {
