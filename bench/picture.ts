@@ -49,7 +49,7 @@ const oneScene = Effect.fnUntraced(function* (scene: Plan.Scene, setting: Settin
   if (scene.kind !== "load") return { outcome: yield* Scenes.run(scene, setting) }
   const load = yield* Loads.run(scene, setting)
   // The scene of the other contenders is read beside ours at the same rate.
-  const ours = [load, ...loads.filter(({ rate }) => rate === load.rate)]
+  const ours = [load, ...loads.filter(({ isReached, rate }) => isReached && rate === load.rate)]
     .flatMap(({ entries }) => entries)
     .find(({ isOurs }) => isOurs)
   return { load, outcome: { text: Loads.print(load), rows: Loads.rows(load, ours), data: load } }

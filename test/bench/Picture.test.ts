@@ -194,6 +194,17 @@ describe("a rate", () => {
     assert.deepStrictEqual(Loads.rows({ ...load, entries: [{ ...ours, isOurs: false }] }, ours), [])
     assert.lengthOf(Loads.rows({ ...load, isReached: true, entries: [{ ...ours, isOurs: false }] }, ours), 6)
     assert.notInclude(Loads.print({ ...load, isReached: true }), "No writer")
+    const phase = {
+      committedPerSecond: 900,
+      late: 0,
+      events: 1,
+      fromCommit: quantilesOf([1]),
+      cpu: { relay: 1, postgres: 1 }
+    }
+    // The chart reads no more of a round.
+    const entry = { ...ours, rounds: [{ overtaken: 0, warm: phase }] } as unknown as Loads.Entry
+    const noteOf = (isReached: boolean) => Loads.group(2_000, [{ ...load, isReached, entries: [entry] }]).bars[0]?.note
+    assert.deepStrictEqual([noteOf(false), noteOf(true)], ["rate not reached", undefined])
   })
 })
 
