@@ -26,6 +26,7 @@ import { TurnConnection } from "./outbox/TurnConnection.ts"
 import { ControlSettings } from "./platform/ControlConnection.ts"
 import { PoolSettings } from "./postgres/Database.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
+import * as LaneWatch from "./postgres/fast/LaneWatch.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
 import * as WarmUp from "./postgres/fast/WarmUp.ts"
 
@@ -111,7 +112,7 @@ const besides = Layer.mergeAll(
 
 /** A dispatcher with these steps. */
 export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>
-  Layer.merge(LaneWorkers.layer, besides).pipe(
+  Layer.merge(Layer.provide(LaneWorkers.layer, LaneWatch.layer), besides).pipe(
     Layer.provideMerge(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
     // Before the first lane is taken. Without this line the first events of a process wait for connections, plans and compiled code.
     Layer.provideMerge(Layer.provide(WarmUp.layer, Queue.layer)),

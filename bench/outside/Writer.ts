@@ -6,13 +6,15 @@ import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import * as DeferredBegin from "../../src/postgres/fast/DeferredBegin.ts"
+import * as QuietWakeups from "../../src/postgres/fast/QuietWakeups.ts"
 import { answerWriter, type LoadEvent, shapeHere } from "./OpenLoop.ts"
 
 const url = Redacted.make(process.env["DATABASE_URL"] ?? "")
 
-/** The pool as the service has it. */
+/** The pool and the wake-ups as the service has them. */
 const runtime = ManagedRuntime.make(
-  Plain.outbox.pipe(
+  Outbox.layer.pipe(
+    Layer.provideMerge(QuietWakeups.layer),
     Layer.provideMerge(Plain.database()),
     Layer.provide(Layer.succeed(Database.SocketSetup, DeferredBegin.install)),
     Layer.provide(DatabaseSettings.layerOf({ url, maxConnections: shapeHere().connections }))

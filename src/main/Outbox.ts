@@ -6,14 +6,14 @@ import * as DispatcherHealth from "../http/DispatcherHealth.ts"
 import { History } from "../operations/History.ts"
 import * as OutboxMetrics from "../operations/OutboxMetrics.ts"
 import * as PoolMetrics from "../operations/PoolMetrics.ts"
-import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 import { Outbox } from "../outbox/Outbox.ts"
+import * as QuietWakeups from "../postgres/fast/QuietWakeups.ts"
 import { WarmUpSettings } from "../postgres/fast/WarmUp.ts"
 import { topicNames } from "./Names.ts"
 
 /** Writes events in the transaction of their aggregate, and reads the published ones. */
 export const outbox = Layer.mergeAll(Outbox.layer, History.layer, OutboxMetrics.layerZero(eventTypes)).pipe(
-  Layer.provideMerge(LaneWakeup.layer)
+  Layer.provideMerge(QuietWakeups.layer)
 )
 
 const warmUp = Layer.effect(

@@ -9,7 +9,14 @@ import { Fibers } from "../../src/platform/Supervised.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
 import * as ServiceConfig from "./ServiceConfig.ts"
 
-const ofEachProcess = ["control-connection", "pauses", "wake-ups", "machine metrics", "pool metrics of requests"]
+const ofEachProcess = [
+  "control-connection",
+  "pauses",
+  "wake-ups",
+  "watched lanes",
+  "machine metrics",
+  "pool metrics of requests"
+]
 
 const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
   http: ["live stream", "payment metrics", "reconciliation metrics", "sandbox webhooks", "topic checks", "write-probe"],
@@ -18,6 +25,8 @@ const ofRole: Readonly<Record<Role, ReadonlyArray<string>>> = {
     "dispatcher holds",
     "dispatcher poll",
     "dispatcher turns",
+    "lane watch",
+    "lane watch locks",
     "low-water marks",
     "outbox sizes",
     "ownership of dispatcher",

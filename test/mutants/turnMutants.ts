@@ -5,11 +5,47 @@ const gathering = "src/outbox/Gathering.ts"
 const pipeline = "src/outbox/Pipeline.ts"
 const flights = "src/outbox/Flights.ts"
 const flightsTest = "test/outbox/Flights.test.ts"
+const laneWatch = "src/postgres/fast/LaneWatch.ts"
+const quietWakeups = "src/postgres/fast/QuietWakeups.ts"
+const quietTest = "test/postgres/fast/QuietWakeups.test.ts"
 const gatheringTest = "test/outbox/Gathering.test.ts"
 const requests = "src/brokers/kafkajs/patches/ProduceRequests.ts"
 const requestsTest = "test/brokers/kafkajs/ProduceRequests.test.ts"
 
 export const turnMutants: ReadonlyArray<Mutant> = [
+  {
+    name: "looks-end-with-the-watch",
+    breaks:
+      "an event that another process wrote without a wake-up, just before it read that its lane is watched no more, waits for the poll",
+    file: laneWatch,
+    find: "const tailMillis = 2 * WatchedLanes.quietMillis",
+    replace: "const tailMillis = 0 * WatchedLanes.quietMillis",
+    seenBy: { file: "test/postgres/fast/LaneWatch.test.ts", test: "few events end it" }
+  },
+  {
+    name: "looks-end-before-others-are-told",
+    breaks: "while Postgres does not answer, a lane is quiet that nobody looks at",
+    file: laneWatch,
+    find: "isTold ||= on",
+    replace: "isTold &&= on",
+    seenBy: { file: "test/postgres/fast/LaneWatch.test.ts", test: "few events end it" }
+  },
+  {
+    name: "quiet-about-all-lanes",
+    breaks: "each event of a process that does not dispatch waits for the poll",
+    file: quietWakeups,
+    find: "watched.includes(lane) ?",
+    replace: "watched.length >= 0 ?",
+    seenBy: { file: quietTest, test: "wake-ups of a watched lane are not sent" }
+  },
+  {
+    name: "quiet-about-its-own-lane",
+    breaks: "an event waits for the poll where its lane has just come to its own process",
+    file: quietWakeups,
+    find: "if (owns(lane)) return",
+    replace: "if (owns(lane) && false) return",
+    seenBy: { file: quietTest, test: "a lane that this process owns is woken here" }
+  },
   {
     name: "a-turn-for-each-event",
     breaks: "at a steady rate each event costs a fetch, a send and a mark of its own",

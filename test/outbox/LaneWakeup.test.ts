@@ -1,7 +1,8 @@
 /** Wake-ups are hints: they make delivery faster, and no guarantee depends on them. Each process here has its own sessions. */
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Redacted, Schedule, SubscriptionRef } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, Redacted, Schedule, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
+import { laneCount } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
@@ -10,9 +11,13 @@ import { ControlConnection, ControlSettings } from "../../src/platform/ControlCo
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
+import { unsigned } from "../../src/platform/OwnershipLocks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Wakeups, WakeupSettings } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
+import { WatchSettings } from "../../src/postgres/fast/LaneWatch.ts"
+import * as QuietWakeups from "../../src/postgres/fast/QuietWakeups.ts"
+import { watchClass } from "../../src/postgres/fast/WatchedLanes.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Ledger from "../support/Ledger.ts"
 import * as TcpProxy from "../support/TcpProxy.ts"
@@ -48,13 +53,13 @@ const platform = (controlUrl: Redacted.Redacted, sessionTimeoutMillis: number) =
 /** A process whose control connection goes through a proxy. Every wake-up of it passes `wakeup`. */
 const startProcess = (options: {
   readonly dispatches: boolean
-  readonly wakeup?: typeof LaneWakeup.layer
+  readonly wakeup?: Layer.Layer<LaneWakeup>
   readonly sessionTimeoutMillis?: number
 }) =>
   Effect.gen(function* () {
     const { proxy, url } = yield* TcpProxy.makePostgres((yield* TestDatabase).url)
     const outbox = Outbox.Outbox.layer.pipe(
-      Layer.provideMerge(options.wakeup ?? LaneWakeup.layer),
+      Layer.provideMerge(options.wakeup ?? QuietWakeups.layer),
       Layer.provideMerge(platform(url, options.sessionTimeoutMillis ?? 1_000))
     )
     const dispatcher = options.dispatches ? TestProcess.dispatcher : Layer.empty
@@ -116,6 +121,70 @@ it.live("a wake-up from another process delivers without the poll, whichever dis
     yield* allOwned
     yield* oneByOne(process)
   }).pipe(Effect.scoped, Effect.provide(pollEvery(never)), Effect.provide(database))
+)
+
+/** The lanes that dispatchers watch. */
+const watchedLanes = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{ readonly count: number }>`
+    SELECT count(*)::int4 AS count FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND classid = ${String(unsigned(watchClass))}::int8::oid
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+  return row!.count
+})
+
+const writeSome = (process: Process) =>
+  Effect.forEach(
+    Array.from({ length: 20 }, (_, index) => index),
+    (index) => write(process, `ledger-${index}`),
+    { concurrency: 4, discard: true }
+  )
+
+/** Writes until all lanes are watched. */
+const untilWatched = (process: Process) =>
+  Counters.eventually(
+    "all lanes to be watched",
+    Effect.andThen(
+      writeSome(process),
+      Effect.map(watchedLanes, (count) => count === laneCount)
+    )
+  )
+
+/** A watch begins with any events of another process, and ends with a fifth of a second without events. */
+const watchesSoon = Layer.merge(pollEvery(never), Layer.succeed(WatchSettings, { beginsAt: 2, endsBelow: 1 }))
+/** No session may end because the machine stands still for a moment. */
+const patient = { sessionTimeoutMillis: 60_000 }
+
+it.live("while its lanes are watched, and right after that, no event of another process waits for the poll", () =>
+  Effect.gen(function* () {
+    const process = yield* startProcess({ dispatches: false, ...patient })
+    yield* startProcess({ dispatches: true, ...patient })
+    yield* allOwned
+    for (let round = 0; round < 3; round++) {
+      yield* untilWatched(process)
+      yield* oneByOne(process)
+      yield* Counters.eventually(
+        "no lane to be watched",
+        Effect.map(watchedLanes, (count) => count === 0)
+      )
+      yield* oneByOne(process)
+    }
+  }).pipe(Effect.scoped, Effect.provide(watchesSoon), Effect.provide(database))
+)
+
+it.live("the next owner of watched lanes delivers without the poll, too", () =>
+  Effect.gen(function* () {
+    const process = yield* startProcess({ dispatches: false, ...patient })
+    const scope = yield* Scope.make()
+    yield* Effect.provideService(startProcess({ dispatches: true, ...patient }), Scope.Scope, scope)
+    yield* startProcess({ dispatches: true, ...patient })
+    yield* allOwned
+    yield* untilWatched(process)
+    const stopping = yield* Effect.forkChild(Scope.close(scope, Exit.void))
+    yield* oneByOne(process)
+    yield* Fiber.join(stopping)
+    yield* oneByOne(process)
+  }).pipe(Effect.scoped, Effect.provide(watchesSoon), Effect.provide(database))
 )
 
 it.live(

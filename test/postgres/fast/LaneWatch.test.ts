@@ -1,0 +1,129 @@
+/** When a dispatcher looks into all its lanes by itself, and what it says to others meanwhile. */
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { Fibers } from "../../../src/platform/Supervised.ts"
+import * as LaneWatch from "../../../src/postgres/fast/LaneWatch.ts"
+import { quietMillis } from "../../../src/postgres/fast/WatchedLanes.ts"
+
+/** A watch that counts its looks, and whether others were told that no wake-ups are needed. */
+const start = Effect.gen(function* () {
+  const seen = { looks: 0, found: 0, isTold: false }
+  const answer = { taken: Effect.void }
+  const watch = yield* LaneWatch.make({
+    look: () => void seen.looks++,
+    found: () => seen.found,
+    tell: (isWatching) =>
+      Effect.andThen(
+        answer.taken,
+        Effect.sync(() => void (seen.isTold = isWatching))
+      )
+  })
+  yield* TestClock.adjust("1 minute")
+  return {
+    seen,
+    answer,
+    watch,
+    wake: (count: number, isHere = false) => {
+      for (let index = 0; index < count; index++) watch.woken(isHere)
+    },
+    looksIn: (millis: number) =>
+      Effect.gen(function* () {
+        const before = seen.looks
+        yield* TestClock.adjust(millis)
+        return seen.looks - before
+      }),
+    /** Time in which each look finds so many events. */
+    busy: (millis: number, found: number) =>
+      Effect.gen(function* () {
+        for (let passed = 0; passed < millis; passed += 4) {
+          yield* TestClock.adjust(4)
+          seen.found += found
+        }
+      })
+  }
+}).pipe(Effect.provide(Fibers.layer))
+
+it.effect("few wake-ups, or those of this process, begin no watch", () =>
+  Effect.gen(function* () {
+    const { looksIn, seen, wake } = yield* start
+    for (let window = 0; window < 10; window++) {
+      wake(79)
+      wake(1_000, true)
+      assert.strictEqual(yield* looksIn(200), 0)
+    }
+    assert.isFalse(seen.isTold)
+  }).pipe(Effect.scoped)
+)
+
+it.effect(
+  "many wake-ups of others begin it: all lanes are looked at every four milliseconds, and others are told",
+  () =>
+    Effect.gen(function* () {
+      const { busy, seen, wake } = yield* start
+      wake(80)
+      const before = seen.looks
+      yield* busy(200, 2)
+      // The first one comes at once.
+      assert.strictEqual(seen.looks - before, 51)
+      assert.isTrue(seen.isTold)
+      yield* busy(9_800, 2)
+      assert.strictEqual(seen.looks - before, 2_501)
+      assert.isTrue(seen.isTold)
+    }).pipe(Effect.scoped)
+)
+
+it.effect("few events end it, and the looks go on for twice as long as others may be quiet after they were told", () =>
+  Effect.gen(function* () {
+    const { answer, looksIn, seen, wake } = yield* start
+    const unlocked = yield* Deferred.make<void>()
+    wake(80)
+    yield* TestClock.adjust(4)
+    answer.taken = Deferred.await(unlocked)
+    // The database is slow: until it has answered, others still read that no wake-up is needed.
+    yield* TestClock.adjust(1_000)
+    assert.strictEqual(yield* looksIn(1_000), 250)
+    assert.isTrue(seen.isTold)
+    yield* Deferred.succeed(unlocked, undefined)
+    assert.strictEqual(yield* looksIn(4 * quietMillis), (2 * quietMillis) / 4)
+    assert.isFalse(seen.isTold)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("events of this process don't keep it", () =>
+  Effect.gen(function* () {
+    const { looksIn, seen, wake } = yield* start
+    wake(80)
+    for (let window = 0; window < 10; window++) {
+      seen.found += 1_000
+      wake(1_000, true)
+      yield* TestClock.adjust(200)
+    }
+    assert.isFalse(seen.isTold)
+    assert.strictEqual(yield* looksIn(1_000), 0)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("lanes that this process has got are looked at for a while: their last owner may have watched them", () =>
+  Effect.gen(function* () {
+    const { looksIn, seen, watch } = yield* start
+    watch.lanesChanged()
+    assert.strictEqual(yield* looksIn(10_000), 1 + (2 * quietMillis) / 4)
+    assert.isFalse(seen.isTold)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("others are told of its end, too, when the dispatcher stops", () =>
+  Effect.gen(function* () {
+    const { seen } = yield* Effect.scoped(
+      Effect.gen(function* () {
+        const started = yield* start
+        started.wake(80)
+        yield* TestClock.adjust(4)
+        assert.isTrue(started.seen.isTold)
+        return started
+      })
+    )
+    assert.isFalse(seen.isTold)
+  })
+)
