@@ -11,6 +11,7 @@ import { Ids } from "../src/platform/Ids.ts"
 import { ControlConnection } from "../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../src/platform/DatabaseSettings.ts"
 import { LowWaterMarks } from "../src/postgres/fast/LowWaterMarks.ts"
+import * as QuietWakeups from "../src/postgres/fast/QuietWakeups.ts"
 import * as ReservedPool from "../src/postgres/ReservedPool.ts"
 import { Ownership } from "../src/platform/Ownership.ts"
 import { Wakeups } from "../src/platform/Wakeups.ts"
@@ -101,7 +102,7 @@ export const queue = (options: { readonly archive: boolean; readonly batchSize?:
 
 /** A process that writes and does not dispatch. */
 export const writer = Outbox.layer.pipe(
-  Layer.provideMerge(LaneWakeup.layer),
+  Layer.provideMerge(QuietWakeups.layer),
   Layer.provideMerge(platform),
   Layer.provideMerge(quiet),
   Layer.fresh

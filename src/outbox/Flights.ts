@@ -34,8 +34,8 @@ export const deepLimit = 4
 
 /** See {@link make}. */
 export interface Flights {
-  /** Says that the lane may have something to send. If it can't be fetched now, it becomes ready when it can. */
-  readonly wake: (lane: Lane) => void
+  /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
+  readonly wake: (lanes: Iterable<Lane>) => void
   /** Open when a lane has become ready. */
   readonly isReady: Latch.Latch
   /**
@@ -84,15 +84,14 @@ export const make = Effect.fnUntraced(function* (options: {
   const flights = new Map<Lane, Flight>()
   let isStopping = false
 
-  const makeReady = (lane: Lane) => {
-    if (options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) return
-    ready.add(lane)
-    isReady.openUnsafe()
-  }
-  const wake = (lane: Lane) => {
-    const flight = flights.get(lane)
-    if (flight !== undefined) flight.isWoken = true
-    if (flight === undefined || flight.open === 0) makeReady(lane)
+  const wake = (lanes: Iterable<Lane>) => {
+    for (const lane of lanes) {
+      const flight = flights.get(lane)
+      if (flight !== undefined) flight.isWoken = true
+      const isFree = flight === undefined || flight.open === 0
+      if (isFree && !options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) ready.add(lane)
+    }
+    if (ready.size > 0) isReady.openUnsafe()
   }
   const hasMore = (lane: Lane, { isStuck, isWoken }: Flight) => isWoken || (deep.has(lane) && !isStuck)
   const land = (lane: Lane, flight: Flight) => {
@@ -101,7 +100,7 @@ export const make = Effect.fnUntraced(function* (options: {
     // It may have become ready before it failed.
     if (flight.isFailed) ready.delete(lane)
     else options.stopped.forget(lane)
-    if (hasMore(lane, flight)) wake(lane)
+    if (hasMore(lane, flight)) wake([lane])
     if (flights.size === 0) haveLanded.openUnsafe()
   }
   /** Begins the lane's flight. If the lane waits only for its mark, the same flight goes on, and the lane is not given up in between. */
@@ -144,7 +143,7 @@ export const make = Effect.fnUntraced(function* (options: {
         const flight = flights.get(lane)!
         if (--flight.open > 0) continue
         if (flight.unmarked === 0) land(lane, flight)
-        else if (hasMore(lane, flight)) makeReady(lane)
+        else if (hasMore(lane, flight)) wake([lane])
       }
     },
     owe: (lanes) => {

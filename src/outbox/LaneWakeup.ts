@@ -12,11 +12,11 @@ export class LaneWakeup extends Context.Service<
     /** Wakes the lane's owner: in this process, or else in the others. */
     readonly wake: (lane: Lane) => Effect.Effect<void>
     /**
-     * Calls `handle` with each lane that was woken, here or by another process, while the scope is open. If `owns` says that this process
+     * Calls `handle` with the lanes that were woken, here or by another process, while the scope is open. If `owns` says that this process
      * owns the lane, no other process is woken, and `isHere` is true: a process that dispatches its own events sends no NOTIFY.
      */
     readonly onWake: (
-      handle: (lane: Lane, isHere: boolean) => void,
+      handle: (lanes: ReadonlyArray<Lane>, isHere: boolean) => void,
       owns?: (lane: Lane) => boolean
     ) => Effect.Effect<void, never, Scope.Scope>
   }
@@ -25,7 +25,7 @@ export class LaneWakeup extends Context.Service<
     LaneWakeup,
     Effect.map(Wakeups, (wakeups) => {
       const owners = new Set<{
-        readonly handle: (lane: Lane, isHere: boolean) => void
+        readonly handle: (lanes: ReadonlyArray<Lane>, isHere: boolean) => void
         readonly owns: (lane: Lane) => boolean
       }>()
 
@@ -33,7 +33,7 @@ export class LaneWakeup extends Context.Service<
         wake: (lane) =>
           Effect.suspend(() => {
             for (const { handle, owns } of owners) {
-              if (owns(lane)) return Effect.sync(() => handle(lane, true))
+              if (owns(lane)) return Effect.sync(() => handle([lane], true))
             }
             return wakeups.send(subject, [String(lane)])
           }),
@@ -48,7 +48,7 @@ export class LaneWakeup extends Context.Service<
           yield* wakeups.on(subject, (detail) => {
             const lane = Number(detail)
             // Anyone may NOTIFY on the channel.
-            if (isLane(lane)) handle(lane, false)
+            if (isLane(lane)) handle([lane], false)
           })
         })
       })

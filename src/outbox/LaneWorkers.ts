@@ -70,7 +70,7 @@ export class LaneWorkers extends Context.Service<
       })
       const pipeline: Pipeline.Pipeline = yield* Pipeline.make({ flights, stopped, heldFailed: retries.failed })
 
-      yield* wakeup.onWake((lane) => void (ownership.holds(lane) && flights.wake(lane)), ownership.holds)
+      yield* wakeup.onWake((lanes) => flights.wake(lanes.filter(ownership.holds)), ownership.holds)
       // A wake-up may have gone to the lane's last owner, so a newly owned lane is checked at once.
       yield* Effect.forkScoped(
         Stream.runForEach(ownership.changes, (held) =>
@@ -92,7 +92,7 @@ export class LaneWorkers extends Context.Service<
         // A stopped lane counts as healthy only after another round, so it gets one even if it has no events.
         const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
         const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
-        for (const lane of new Set([...ready, ...failed.map(({ lane }) => lane)])) flights.wake(lane)
+        flights.wake(new Set([...ready, ...failed.map(({ lane }) => lane)]))
       })
       yield* Supervised.forkLoop(
         "dispatcher poll",

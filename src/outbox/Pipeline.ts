@@ -257,7 +257,7 @@ export const make = Effect.fnUntraced(function* ({
     gathering.fetches()
     return markAndFetch(taken, lanes).pipe(
       // All of these lanes are ready again after the turns' wait.
-      Effect.onError(() => Effect.sync(() => lanes.forEach(flights.wake))),
+      Effect.onError(() => Effect.sync(() => flights.wake(lanes))),
       Effect.ensuring(Effect.sync(() => flights.close(lanes)))
     )
   })
@@ -285,7 +285,7 @@ export const make = Effect.fnUntraced(function* ({
   return {
     wakeHeld: (lane) => {
       due.add(lane)
-      flights.wake(lane)
+      flights.wake([lane])
     },
     forget: (lane) => {
       unmarked.delete(lane)

@@ -26,16 +26,16 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "looks-end-before-others-are-told",
     breaks: "while Postgres does not answer, a lane is quiet that nobody looks at",
     file: laneWatch,
-    find: "isTold ||= on",
-    replace: "isTold &&= on",
+    find: "isOn = mayBeRead = true",
+    replace: "isOn = true",
     seenBy: { file: "test/postgres/fast/LaneWatch.test.ts", test: "few events end it" }
   },
   {
     name: "quiet-about-all-lanes",
     breaks: "each event of a process that does not dispatch waits for the poll",
     file: quietWakeups,
-    find: "watched.includes(lane) ?",
-    replace: "watched.length >= 0 ?",
+    find: "new Map(watched.map(",
+    replace: "new Map(lanes.map(",
     seenBy: { file: quietTest, test: "wake-ups of a watched lane are not sent" }
   },
   {
@@ -154,7 +154,7 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "waits-for-its-mark",
     breaks: "a lane with events waits for one turn more after each batch",
     file: flights,
-    find: "else if (hasMore(lane, flight)) makeReady(lane)",
+    find: "else if (hasMore(lane, flight)) wake([lane])",
     replace: "",
     seenBy: { file: flightsTest, test: "a lane that waits for its mark alone" }
   },

@@ -36,19 +36,19 @@ it.effect("a fetch takes few of the lanes with a backlog, by turns, and every ot
     const deep = new Set(allLanes.slice(0, 2 * Flights.deepLimit))
     const [first, second] = [[...deep].slice(0, Flights.deepLimit), [...deep].slice(Flights.deepLimit)]
     const fresh = allLanes.slice(40, 60)
-    for (const lane of deep) flights.wake(lane)
+    flights.wake(deep)
     flights.board()
     for (const lane of deep) flights.setDeep(lane, true)
     // Their fetch left events behind: they are ready again.
     flights.close(deep)
-    for (const lane of fresh) flights.wake(lane)
+    flights.wake(fresh)
     yield* flights.isReady.close
     assert.deepStrictEqual(flights.board(), [...first, ...fresh])
     // The others stay ready, and the next turn does not wait for another wake-up.
     assert.isTrue(flights.isReady.isOpen())
     // A lane that is free again comes after those that have waited.
     flights.close(first)
-    for (const lane of first) flights.wake(lane)
+    flights.wake(first)
     assert.deepStrictEqual(flights.board(), second)
     assert.deepStrictEqual(flights.board(), first)
     yield* flights.isReady.close
@@ -61,9 +61,9 @@ it.effect("a wake-up of a lane in flight makes it ready when it is free", () =>
   Effect.gen(function* () {
     const flights = yield* make
     const lane = allLanes[0]!
-    flights.wake(lane)
+    flights.wake([lane])
     flights.board()
-    flights.wake(lane)
+    flights.wake([lane])
     assert.deepStrictEqual(flights.board(), [])
     flights.close([lane])
     assert.deepStrictEqual(flights.board(), [lane])
@@ -74,10 +74,10 @@ it.effect("a lane that waits for its mark alone is fetched again, and is not giv
   Effect.gen(function* () {
     const { flights, leaving, usersOf } = yield* counted
     const lane = allLanes[0]!
-    flights.wake(lane)
+    flights.wake([lane])
     flights.board()
     flights.owe([lane])
-    flights.wake(lane)
+    flights.wake([lane])
     assert.deepStrictEqual(flights.board(), [], "its batch is in flight")
     flights.close([lane])
     assert.isTrue(flights.isReady.isOpen())
@@ -87,7 +87,7 @@ it.effect("a lane that waits for its mark alone is fetched again, and is not giv
     // The next batch is acknowledged, and the lane is to go to another process.
     flights.owe([lane])
     leaving.add(lane)
-    flights.wake(lane)
+    flights.wake([lane])
     flights.close([lane])
     assert.deepStrictEqual(flights.board(), [])
     assert.strictEqual(usersOf(lane), 1, "the new owner would send what is not marked")
@@ -100,15 +100,15 @@ it.effect("a lane that has failed is not fetched again before its mark", () =>
   Effect.gen(function* () {
     const { flights, stopped, usersOf } = yield* counted
     const lane = allLanes[0]!
-    flights.wake(lane)
+    flights.wake([lane])
     flights.board()
     flights.owe([lane])
     flights.of(lane).isFailed = true
     yield* stopped.failed(lane, Cause.die("on purpose"))
-    flights.wake(lane)
+    flights.wake([lane])
     flights.close([lane])
     yield* TestClock.adjust("1 minute")
-    flights.wake(lane)
+    flights.wake([lane])
     assert.deepStrictEqual(flights.board(), [])
     flights.settle([lane])
     assert.strictEqual(usersOf(lane), 0)
@@ -122,7 +122,7 @@ it.effect("a lane that fails in each round waits longer each time, though part o
     const { flights, stopped } = yield* counted
     const lane = allLanes[0]!
     for (const attempt of [1, 2]) {
-      flights.wake(lane)
+      flights.wake([lane])
       assert.deepStrictEqual(flights.board(), [lane])
       // One topic's batch is acknowledged and marked, while that of another topic is still being sent.
       flights.owe([lane])
@@ -140,11 +140,11 @@ it.effect("a lane that was ready again before its mark failed waits", () =>
   Effect.gen(function* () {
     const { flights, stopped } = yield* counted
     const lane = allLanes[0]!
-    flights.wake(lane)
+    flights.wake([lane])
     flights.board()
     flights.owe([lane])
     flights.close([lane])
-    flights.wake(lane)
+    flights.wake([lane])
     flights.of(lane).isFailed = true
     yield* stopped.failed(lane, Cause.die("on purpose"))
     flights.settle([lane])
@@ -158,10 +158,10 @@ it.effect("a lane that is never without a batch is healthy after a mark", () =>
     const lane = allLanes[0]!
     yield* stopped.failed(lane, Cause.die("on purpose"))
     yield* TestClock.adjust("1 minute")
-    flights.wake(lane)
+    flights.wake([lane])
     flights.board()
     flights.owe([lane])
-    flights.wake(lane)
+    flights.wake([lane])
     flights.close([lane])
     assert.deepStrictEqual(flights.board(), [lane])
     flights.settle([lane])

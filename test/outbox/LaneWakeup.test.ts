@@ -3,6 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Redacted, Schedule, Scope, SubscriptionRef } from "effect"
 import { SqlClient } from "effect/sql"
 import { laneCount } from "../../src/outbox/Lane.ts"
+import { LaneOwnership } from "../../src/outbox/LaneOwnership.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
 import * as Outbox from "../../src/outbox/Outbox.ts"
 import { LaneWakeup } from "../../src/outbox/LaneWakeup.ts"
@@ -11,7 +12,7 @@ import { ControlConnection, ControlSettings } from "../../src/platform/ControlCo
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
 import { Ownership } from "../../src/platform/Ownership.ts"
-import { unsigned } from "../../src/platform/OwnershipLocks.ts"
+import { slotClassOf, unsigned } from "../../src/platform/OwnershipLocks.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
 import { Wakeups, WakeupSettings } from "../../src/platform/Wakeups.ts"
 import { Fibers } from "../../src/platform/Supervised.ts"
@@ -76,9 +77,10 @@ const allOwned = Effect.gen(function* () {
     "all lanes to be owned",
     Effect.map(
       sql<{ readonly count: number }>`
-        SELECT count(*)::int4 AS count FROM pg_locks WHERE locktype = 'advisory' AND granted
+        SELECT count(*)::int4 AS count FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND classid = ${String(unsigned(slotClassOf(LaneOwnership.group)))}::int8::oid
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-      ([row]) => (row?.count ?? 0) >= 65
+      ([row]) => row?.count === laneCount
     )
   )
 })
@@ -128,7 +130,7 @@ const watchedLanes = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const [row] = yield* sql<{ readonly count: number }>`
     SELECT count(*)::int4 AS count FROM pg_locks
-    WHERE locktype = 'advisory' AND granted AND classid = ${String(unsigned(watchClass))}::int8::oid
+    WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND classid = ${String(unsigned(watchClass))}::int8::oid
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
   return row!.count
 })
@@ -150,8 +152,11 @@ const untilWatched = (process: Process) =>
     )
   )
 
-/** A watch begins with any events of another process, and ends with a fifth of a second without events. */
-const watchesSoon = Layer.merge(pollEvery(never), Layer.succeed(WatchSettings, { beginsAt: 2, endsBelow: 1 }))
+/** A watch begins with two wake-ups of another process within a fifth of a second, and ends with a fifth of a second without events. */
+const watchesSoon = Layer.merge(
+  pollEvery(never),
+  Layer.succeed(WatchSettings, { beginsAt: 2, endsBelow: 1, backOffMillis: 0 })
+)
 /** No session may end because the machine stands still for a moment. */
 const patient = { sessionTimeoutMillis: 60_000 }
 

@@ -30,12 +30,12 @@ it.live("a lane is woken where it is owned, and only there", () =>
     const heardThere: Array<number> = []
     const done = yield* Deferred.make<void>()
     yield* here.onWake(
-      (lane) => void heardHere.push(lane),
+      (lanes) => void heardHere.push(...lanes),
       (lane) => lane === owned
     )
-    yield* there.onWake((lane) => {
-      heardThere.push(lane)
-      if (lane === foreign) Deferred.doneUnsafe(done, Effect.void)
+    yield* there.onWake((lanes) => {
+      heardThere.push(...lanes)
+      if (lanes.includes(foreign)) Deferred.doneUnsafe(done, Effect.void)
     })
     // Notifications of one session arrive in order: the second one shows that the first one was not sent.
     yield* here.wake(owned)

@@ -184,7 +184,7 @@ layer(setUp, { excludeTestServices: true })("Outbox", (it) => {
       const woken: Array<number> = []
       yield* Effect.scoped(
         Effect.gen(function* () {
-          yield* wakeup.onWake((lane) => void woken.push(lane))
+          yield* wakeup.onWake((lanes) => void woken.push(...lanes))
           yield* Effect.exit(Transaction.run(Effect.andThen(create("j"), Effect.fail("no"))))
           assert.deepStrictEqual(woken, [])
           yield* Transaction.run(

@@ -75,8 +75,8 @@ const program = Effect.gen(function* () {
   const round = Effect.fnUntraced(function* () {
     const [bytes, before] = [oldHeapBytes(), fetches]
     for (let index = 0; index < pairs; index++) {
-      flights.wake(allLanes[index % 64]!)
-      flights.wake(allLanes[(index + 32) % 64]!)
+      flights.wake([allLanes[index % 64]!])
+      flights.wake([allLanes[(index + 32) % 64]!])
       yield* Effect.repeat(tick, { times: 4 })
     }
     return { turns: fetches - before, bytesPerTurn: (oldHeapBytes() - bytes) / (fetches - before) }

@@ -2,23 +2,25 @@
  * Watches the lanes while wake-ups come fast: a dispatcher then looks at all its lanes every few milliseconds, and says that it needs no wake-ups.
  *
  * At 500 events a second a wake-up takes more CPU than its event's part of such a look, and is on its way for longer than a look is waited for
- * (docs/performance-log.md). At 100 a second it is the other way round. Wake-ups of this process cost nothing, and count neither way.
+ * (docs/performance-log.md). At 100 a second it is the other way round.
  *
- * Other processes may be quiet for some time after the watch has ended, and after a watched lane has got another owner (QuietWakeups.ts). So the looks
- * go on for longer than that after a watch, and after this process got lanes. All of it are hints still: the poll finds every event.
+ * Other processes may be quiet for {@link WatchedLanes.quietMillis} after a watch has ended, and after a watched lane has got another owner
+ * (QuietWakeups.ts). So the looks go on for longer than that after a watch, and new lanes are polled once more after that time. Hints they are still:
+ * where the machine stands still, or the next owner is of a release without this file, the regular poll finds the event.
  */
 import { Clock, Context, Effect, Latch, Layer, type Scope, Stream } from "effect"
 import { Dispatcher } from "../../outbox/Dispatcher.ts"
-import { allLanes, type Lane } from "../../outbox/Lane.ts"
+import { allLanes } from "../../outbox/Lane.ts"
 import { LaneOwnership } from "../../outbox/LaneOwnership.ts"
 import { LaneWakeup } from "../../outbox/LaneWakeup.ts"
+import { PollRequests } from "../../outbox/PollRequests.ts"
 import { ControlConnection } from "../../platform/ControlConnection.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Supervised from "../../platform/Supervised.ts"
 import { WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** As long as fetches are kept apart (Gathering.ts). */
+/** As long as fetches are kept apart by default (Gathering.ts). */
 const lookMillis = 4
 
 /** Rates are taken over this time: a hundred events at 500 a second. */
@@ -29,17 +31,23 @@ export const WatchSettings = Context.Reference<{
   readonly beginsAt: number
   /** Fewer events within a window end it. */
   readonly endsBelow: number
+  /** After three watches that found little, as where a topic is paused whose events wake and are not fetched, the next one waits for so long. */
+  readonly backOffMillis: number
 }>("paid-once/postgres/fast/WatchSettings", {
-  // 400 and 250 a second: between the rates of the head comment. Rates between these two change nothing.
-  defaultValue: () => ({ beginsAt: 80, endsBelow: 50 })
+  // 400 and 150 a second, on both sides of the rate where both cost the same. Far apart, for in 200 ms a count of 60 varies by 8.
+  defaultValue: () => ({ beginsAt: 80, endsBelow: 30, backOffMillis: 10_000 })
 })
+
+/** A watch that ends sooner has found little: five windows. Two of them may be those of a machine that stood still. */
+const soonMillis = 1_000
+const soonLimit = 3
 
 const tailMillis = 2 * WatchedLanes.quietMillis
 
-/** How often locks are tried again that another session had at that moment. */
+/** How often the locks are tried again: those that another session had, those of a new session, or all where that failed. */
 const renewMillis = 1_000
 
-/** The looks between two signs of life: one a second. A sign for each look would cost more than the look. */
+/** The looks between two signs of life: one a second. */
 const looksOfStep = 250
 
 /** A loop that has nothing to do shows health this often that it is alive. */
@@ -51,7 +59,7 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly look: () => void
   /** How many events the dispatcher has found so far. */
   readonly found: () => number
-  /** Says for which lanes this process needs no wake-ups, or for none. Fails if that is not known now. */
+  /** Says for which lanes this process needs no wake-ups, or for none. */
   readonly tell: (isWatching: boolean) => Effect.Effect<void, unknown>
 }): Effect.fn.Return<
   {
@@ -63,12 +71,15 @@ export const make = Effect.fnUntraced(function* (options: {
   never,
   Supervised.Fibers | Scope.Scope
 > {
-  const { beginsAt, endsBelow } = yield* WatchSettings
+  const { backOffMillis, beginsAt, endsBelow } = yield* WatchSettings
   const clock = yield* Clock.Clock
   const now = () => Monotonic.millisUnsafe(clock)
   let isOn = false
+  let began = 0
+  let endedSoon = 0
+  let notBefore = 0
   /** Whether others may still read that this process needs no wake-ups. */
-  let isTold = false
+  let mayBeRead = false
   let tailUntil = 0
   /** Of the present window: its begin, the wake-ups of others and of this process, and what was found before it. */
   let window = { since: 0, elsewhere: 0, here: 0, foundBefore: 0 }
@@ -78,28 +89,46 @@ export const make = Effect.fnUntraced(function* (options: {
   const beginWindow = () => {
     window = { since: now(), elsewhere: 0, here: 0, foundBefore: options.found() }
   }
-  const set = (on: boolean) => {
-    isOn = on
-    isTold ||= on
+  const begin = () => {
+    isOn = mayBeRead = true
+    began = now()
     beginWindow()
-    tailUntil = now() + tailMillis
     isLooking.openUnsafe()
+    isChanged.openUnsafe()
+  }
+  const end = () => {
+    isOn = false
+    endedSoon = now() < began + soonMillis ? endedSoon + 1 : 0
+    if (endedSoon > 0 && endedSoon % soonLimit === 0) notBefore = now() + backOffMillis
     isChanged.openUnsafe()
   }
 
   const look = Effect.sync(() => {
     options.look()
     if (!isOn || now() < window.since + windowMillis) return
-    if (options.found() - window.foundBefore - window.here < endsBelow) set(false)
+    if (options.found() - window.foundBefore - window.here < endsBelow) end()
     else beginWindow()
   })
-  const isDue = () => isOn || isTold || now() < tailUntil
+  const isDue = () => isOn || mayBeRead || now() < tailUntil
   let nextMillis = 0
-  /** Late timers don't add up: else the looks of a busy process would be half as long again apart. */
-  const next = Effect.suspend(() => {
+  const nextLook = Effect.suspend(() => {
+    // Late timers don't add up: else a busy process would look less often.
     nextMillis = Math.max(nextMillis + lookMillis, now())
     return Effect.andThen(Effect.sleep(nextMillis - now()), look)
   })
+
+  const tell = Effect.suspend(() => {
+    isChanged.closeUnsafe()
+    const isWatching = isOn
+    return Effect.map(options.tell(isWatching), () => {
+      if (isWatching || isOn || !mayBeRead) return
+      mayBeRead = false
+      tailUntil = now() + tailMillis
+    })
+  })
+
+  // Runs after the loops have ended: a lock that one of them was just taking would stay.
+  yield* Effect.addFinalizer(() => Effect.ignore(options.tell(false)))
   yield* Supervised.forkLoop(
     "lane watch",
     Effect.suspend(() => {
@@ -108,69 +137,59 @@ export const make = Effect.fnUntraced(function* (options: {
         return Effect.timeoutOption(isLooking.await, idleMillis)
       }
       let left = looksOfStep
-      return Effect.whileLoop({ while: () => isDue() && left-- > 0, body: () => next, step: () => undefined })
+      return Effect.whileLoop({ while: () => isDue() && left-- > 0, body: () => nextLook, step: () => undefined })
     })
   )
-
-  const tell = Effect.suspend(() => {
-    isChanged.closeUnsafe()
-    const isWatching = isOn
-    return Effect.map(options.tell(isWatching), () => {
-      if (isWatching || isOn || !isTold) return
-      isTold = false
-      tailUntil = now() + tailMillis
-    })
-  })
-  // Apart from the looks, which must not wait for an answer. A lost session has taken its locks with it, and the next one is told within a second.
+  // Apart from the looks, which must not wait for an answer.
   yield* Supervised.forkLoop(
     "lane watch locks",
     Effect.andThen(Effect.timeoutOption(isChanged.await, renewMillis), Effect.ignore(tell))
   )
-  yield* Effect.addFinalizer(() => Effect.ignore(options.tell(false)))
 
   return {
     woken: (isHere) => {
       if (isHere) window.here++
-      else if (!isOn) {
+      else if (!isOn && now() >= notBefore) {
         if (window.since + windowMillis <= now()) beginWindow()
-        if (++window.elsewhere >= beginsAt) set(true)
+        if (++window.elsewhere >= beginsAt) begin()
       }
     },
-    lanesChanged: () => set(isOn)
+    lanesChanged: () => void isChanged.openUnsafe()
   }
 })
 
-/** Wakes the lanes of the watch as if somebody had written into each of them. */
+/** Decorates the two services of the work on lanes: a look wakes all lanes, as if somebody had written into each, and a fetch counts its events. */
 export const layer: Layer.Layer<
   LaneWakeup | Dispatcher,
   never,
-  LaneWakeup | Dispatcher | LaneOwnership | ControlConnection | Supervised.Fibers
+  LaneWakeup | Dispatcher | LaneOwnership | PollRequests | ControlConnection | Supervised.Fibers
 > = Layer.effectContext(
   Effect.gen(function* () {
     const wakeup = yield* LaneWakeup
     const dispatcher = yield* Dispatcher
     const ownership = yield* LaneOwnership
+    const polls = yield* PollRequests
     const fibers = yield* Supervised.Fibers
     const replace = WatchedLanes.make(yield* ControlConnection)
     const { crossProcess } = yield* WakeupSettings
     let found = 0
-    /** Lanes in flight are not looked at: each is fetched in the turn that marks it or after it, once. */
-    const inFlight = new Set<Lane>()
     const onWake: LaneWakeup["Service"]["onWake"] = Effect.fnUntraced(
       function* (handle, owns) {
         if (owns === undefined || !crossProcess) return yield* wakeup.onWake(handle, owns)
         const watch = yield* make({
-          look: () => {
-            for (const lane of allLanes) if (owns(lane) && !inFlight.has(lane)) handle(lane, true)
-          },
+          look: () => handle(allLanes, true),
           found: () => found,
-          tell: (isWatching) =>
-            Effect.flatMap(isWatching ? ownership.held : Effect.succeed<ReadonlyArray<Lane>>([]), replace)
+          tell: (isWatching) => Effect.flatMap(isWatching ? ownership.held : Effect.succeed([]), replace)
         })
-        yield* Effect.forkScoped(Stream.runForEach(ownership.changes, () => Effect.sync(watch.lanesChanged)))
-        yield* wakeup.onWake((lane, isHere) => {
-          if (owns(lane)) watch.woken(isHere)
-          handle(lane, isHere)
+        yield* Effect.forkScoped(
+          Stream.runForEach(ownership.changes, () => {
+            watch.lanesChanged()
+            return polls.after(tailMillis)
+          })
+        )
+        yield* wakeup.onWake((lanes, isHere) => {
+          for (const lane of lanes) if (owns(lane)) watch.woken(isHere)
+          handle(lanes, isHere)
         }, owns)
       },
       Effect.provideService(Supervised.Fibers, fibers)
@@ -180,17 +199,11 @@ export const layer: Layer.Layer<
         Dispatcher,
         Dispatcher.of({
           ...dispatcher,
-          fetch: (parts, without) => {
-            for (const { lane } of parts) inFlight.add(lane)
-            return Effect.map(dispatcher.fetch(parts, without), (fetched) => {
+          fetch: (parts, without) =>
+            Effect.map(dispatcher.fetch(parts, without), (fetched) => {
               for (const { events } of fetched.batches) found += events.length
               return fetched
             })
-          },
-          leave: (lanes) => {
-            for (const lane of lanes) inFlight.delete(lane)
-            dispatcher.leave(lanes)
-          }
         })
       )
     )

@@ -1,25 +1,27 @@
 /**
- * Sends no wake-ups of lanes that their dispatcher watches. A NOTIFY makes work for its sender, for Postgres and for the dispatcher: together as
- * much as a twelfth of an event at 500 a second (docs/performance-log.md).
+ * Sends no wake-ups of lanes that their dispatcher watches (LaneWatch.ts). A NOTIFY makes work for its sender, for Postgres and for the dispatcher.
  *
- * While it has wake-ups to send, a process reads five times a second which lanes are watched. Without this layer it sends all of them.
+ * While it has wake-ups to send, a process reads now and then which of these lanes are watched. Without this layer it sends all of them.
  */
 import { Clock, Effect, Latch, Layer } from "effect"
-import { allLanes, type Lane } from "../../outbox/Lane.ts"
+import type { Lane } from "../../outbox/Lane.ts"
 import { LaneWakeup } from "../../outbox/LaneWakeup.ts"
 import { ControlConnection } from "../../platform/ControlConnection.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Supervised from "../../platform/Supervised.ts"
-import { Wakeups, WakeupSettings } from "../../platform/Wakeups.ts"
+import { type Wakeups, WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** Below the time for which an answer counts, so that the next one comes before its end. */
+/** Between two readings while a lane is watched. Below the time for which one counts, so that the next one comes before its end. */
 const readMillis = 200
+
+/** Between two readings while none is: most processes write too seldom for a watch, and would read as often as they write. */
+const unwatchedMillis = 1_000
 
 /** A loop that has nothing to do shows health this often that it is alive. */
 const idleMillis = 5_000
 
-/** A lane's wake-up that is quiet while another process watches the lane. */
+/** A lane's wake-up that is not sent while another process watches the lane. */
 export const layer: Layer.Layer<LaneWakeup, never, Wakeups | ControlConnection | Supervised.Fibers> = Layer.effect(
   LaneWakeup,
   Effect.gen(function* () {
@@ -28,17 +30,21 @@ export const layer: Layer.Layer<LaneWakeup, never, Wakeups | ControlConnection |
     const clock = yield* Clock.Clock
     if (!(yield* WakeupSettings).crossProcess) return wakeup
     const owners = new Set<(lane: Lane) => boolean>()
-    /** Until when each lane's wake-ups are not sent. */
-    const quietUntil = new Map<Lane, number>(allLanes.map((lane) => [lane, 0]))
+    /** The lanes that are watched, and until when their wake-ups are not sent. */
+    let quiet: ReadonlyMap<Lane, number> = new Map()
+    /** The lanes that were woken since the last reading. */
+    const woken = new Set<Lane>()
     const hasWoken = yield* Latch.make(false)
 
     const read = Effect.gen(function* () {
+      const until = Monotonic.millisUnsafe(clock) + WatchedLanes.quietMillis
+      const lanes = [...new Set([...woken, ...quiet.keys()])]
+      woken.clear()
       hasWoken.closeUnsafe()
-      const now = Monotonic.millisUnsafe(clock)
-      // Without an answer everything is sent again, as soon as the last answer counts no more.
-      const watched = yield* Effect.orElseSucceed(WatchedLanes.read(control), (): ReadonlyArray<Lane> => [])
-      for (const lane of allLanes) quietUntil.set(lane, watched.includes(lane) ? now + WatchedLanes.quietMillis : 0)
-      yield* Effect.sleep(readMillis)
+      // A reading that fails makes nothing quiet.
+      const watched = yield* Effect.orElseSucceed(WatchedLanes.read(control, lanes), (): ReadonlyArray<Lane> => [])
+      quiet = new Map(watched.map((lane) => [lane, until]))
+      yield* Effect.sleep(watched.length > 0 ? readMillis : unwatchedMillis)
     })
     yield* Supervised.forkLoop(
       "watched lanes",
@@ -49,8 +55,9 @@ export const layer: Layer.Layer<LaneWakeup, never, Wakeups | ControlConnection |
       wake: (lane) =>
         Effect.suspend(() => {
           for (const owns of owners) if (owns(lane)) return wakeup.wake(lane)
+          woken.add(lane)
           hasWoken.openUnsafe()
-          return Monotonic.millisUnsafe(clock) < quietUntil.get(lane)! ? Effect.void : wakeup.wake(lane)
+          return Monotonic.millisUnsafe(clock) < (quiet.get(lane) ?? 0) ? Effect.void : wakeup.wake(lane)
         }),
       onWake: (handle, owns) =>
         Effect.andThen(

@@ -2,11 +2,11 @@
  * The session advisory locks that say which lanes are *watched*: their dispatcher looks at them every few milliseconds by itself (LaneWatch.ts), and
  * needs no wake-ups. Processes that write events read them now and then, and are quiet meanwhile (QuietWakeups.ts).
  *
- * Postgres frees the locks with the session of a process that dies, and there is no table that could contradict them. To read one is to try it shared.
+ * Postgres frees the locks with the session of a process that dies, and there is no table that could contradict them. A reader tries a shared lock.
  */
 import { Effect, SubscriptionRef } from "effect"
 import type { SqlError } from "effect/sql"
-import { allLanes, Lane } from "../../outbox/Lane.ts"
+import type { Lane } from "../../outbox/Lane.ts"
 import type { ControlConnection, ControlSession, ControlUnavailable } from "../../platform/ControlConnection.ts"
 import { lockClass } from "../../platform/OwnershipLocks.ts"
 
@@ -18,18 +18,21 @@ const lock = "SELECT lane FROM unnest($2::int4[]) AS lane WHERE pg_try_advisory_
 // They end with the statement.
 const locked = "SELECT lane FROM unnest($2::int4[]) AS lane WHERE NOT pg_try_advisory_xact_lock_shared($1::int4, lane)"
 
-/** For this long after it has read the locks, a process sends no wake-up of a watched lane. A dispatcher goes on to look for longer than that. */
+/** From the beginning of its reading on, a process sends no wake-up of a watched lane for this long. Dispatchers look on for longer than that. */
 export const quietMillis = 250
 
 const lanesOf = (rows: ReadonlyArray<{ readonly [column: string]: unknown }>) => rows.map(({ lane }) => lane as Lane)
 
-/** The lanes that another session watches. */
-export const read = (control: ControlConnection["Service"]): Effect.Effect<ReadonlyArray<Lane>, ControlUnavailable> =>
-  Effect.map(control.query(locked, [watchClass, allLanes]), lanesOf)
+/** Which of the lanes another session watches. */
+export const read = (
+  control: ControlConnection["Service"],
+  lanes: ReadonlyArray<Lane>
+): Effect.Effect<ReadonlyArray<Lane>, ControlUnavailable> =>
+  Effect.map(control.query(locked, [watchClass, lanes]), lanesOf)
 
 /**
- * Replaces the lanes that this process watches. Does nothing while there is no session, and leaves lanes out that another session has locked, or is
- * reading at that moment: so it is to be repeated now and then. Fails with the session.
+ * Replaces the lanes that this process watches. Leaves out lanes that another session has locked, or is reading at that moment. Without a session it
+ * does nothing. So it is to be repeated now and then. Fails with the session.
  */
 export const make = (control: ControlConnection["Service"]) => {
   let last: { readonly session: number; readonly lanes: ReadonlySet<Lane> } | undefined

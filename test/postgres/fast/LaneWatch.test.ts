@@ -9,7 +9,7 @@ import { quietMillis } from "../../../src/postgres/fast/WatchedLanes.ts"
 /** A watch that counts its looks, and whether others were told that no wake-ups are needed. */
 const start = Effect.gen(function* () {
   const seen = { looks: 0, found: 0, isTold: false }
-  const answer = { taken: Effect.void }
+  const answer: { taken: Effect.Effect<void, string> } = { taken: Effect.void }
   const watch = yield* LaneWatch.make({
     look: () => void seen.looks++,
     found: () => seen.found,
@@ -104,12 +104,58 @@ it.effect("events of this process don't keep it", () =>
   }).pipe(Effect.scoped)
 )
 
-it.effect("lanes that this process has got are looked at for a while: their last owner may have watched them", () =>
+it.effect("a rate between the two limits neither begins nor ends it", () =>
   Effect.gen(function* () {
-    const { looksIn, seen, watch } = yield* start
-    watch.lanesChanged()
-    assert.strictEqual(yield* looksIn(10_000), 1 + (2 * quietMillis) / 4)
+    const { busy, looksIn, seen, wake } = yield* start
+    for (let window = 0; window < 10; window++) {
+      wake(60)
+      assert.strictEqual(yield* looksIn(200), 0)
+    }
+    wake(80)
+    // 200 events a second.
+    for (let window = 0; window < 20; window++) yield* Effect.andThen(busy(100, 1), busy(100, 0.6))
+    assert.isTrue(seen.isTold)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("after three watches that found little there is none for ten seconds", () =>
+  Effect.gen(function* () {
+    const { busy, looksIn, seen, wake } = yield* start
+    // A paused topic: its events wake, and are not fetched.
+    for (let watch = 0; watch < 3; watch++) {
+      wake(80)
+      assert.isAbove(yield* looksIn(1_000), 0)
+      assert.isFalse(seen.isTold)
+    }
+    for (let window = 0; window < 40; window++) {
+      wake(200)
+      assert.strictEqual(yield* looksIn(200), 0)
+    }
+    yield* TestClock.adjust("10 seconds")
+    wake(80)
+    yield* busy(2_000, 2)
+    assert.isTrue(seen.isTold)
+    // This one was long enough: the next one may follow it.
+    yield* TestClock.adjust("1 second")
     assert.isFalse(seen.isTold)
+    wake(80)
+    yield* TestClock.adjust(4)
+    assert.isTrue(seen.isTold)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("others that could not be told are told a second later, and when this process owns other lanes", () =>
+  Effect.gen(function* () {
+    const { answer, busy, seen, wake, watch } = yield* start
+    let told = 0
+    answer.taken = Effect.suspend(() => (++told === 1 ? Effect.fail("no session") : Effect.void))
+    wake(80)
+    yield* busy(2_000, 2)
+    assert.isTrue(seen.isTold)
+    const before = told
+    watch.lanesChanged()
+    yield* TestClock.adjust(1)
+    assert.strictEqual(told, before + 1)
   }).pipe(Effect.scoped)
 )
 

@@ -48,7 +48,7 @@ const start = Effect.gen(function* () {
     Effect.map(Effect.all([sender, listener, watcher].map(isConnected)), (all) => !all.includes(false))
   )
   const heard: Array<Lane> = []
-  yield* Context.get(listener, LaneWakeup).onWake((lane) => void heard.push(lane))
+  yield* Context.get(listener, LaneWakeup).onWake((lanes) => void heard.push(...lanes))
   const wake = (lane: Lane) => Context.get(sender, LaneWakeup).wake(lane)
   return {
     sender,
@@ -129,7 +129,7 @@ it.live("a lane that this process owns is woken here, whoever watches it", () =>
     yield* isQuiet
     const woken: Array<readonly [Lane, boolean]> = []
     yield* Context.get(sender, LaneWakeup).onWake(
-      (lane, isHere) => void woken.push([lane, isHere]),
+      ([lane], isHere) => void woken.push([lane!, isHere]),
       (lane) => lane === watched
     )
     yield* wake(watched)
