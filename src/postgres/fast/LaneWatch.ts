@@ -5,8 +5,8 @@
  * (docs/performance-log.md). At 100 a second it is the other way round.
  *
  * Other processes may be quiet for {@link WatchedLanes.quietMillis} after a watch has ended, and after a watched lane has got another owner
- * (QuietWakeups.ts). So the looks go on for longer than that after a watch, and new lanes are polled once more after that time. Hints they are still:
- * where the machine stands still, or the next owner is of a release without this file, the regular poll finds the event.
+ * (QuietWakeups.ts). Looks therefore end later than that, and new lanes are polled once more. Looks are hints all the same: the regular poll finds the
+ * event where the machine has stood still, or where the next owner is of a release without this file.
  */
 import { Clock, Context, Effect, Latch, Layer, type Scope, Stream } from "effect"
 import { Dispatcher } from "../../outbox/Dispatcher.ts"
@@ -31,7 +31,7 @@ export const WatchSettings = Context.Reference<{
   readonly beginsAt: number
   /** Fewer events within a window end it. */
   readonly endsBelow: number
-  /** After three watches that found little, as where a topic is paused whose events wake and are not fetched, the next one waits for so long. */
+  /** After three watches that found little the next one waits for so long: events of a paused topic wake, and are not fetched. */
   readonly backOffMillis: number
 }>("paid-once/postgres/fast/WatchSettings", {
   // 400 and 150 a second, on both sides of the rate where both cost the same. Far apart, for in 200 ms a count of 60 varies by 8.
@@ -44,7 +44,7 @@ const soonLimit = 3
 
 const tailMillis = 2 * WatchedLanes.quietMillis
 
-/** How often the locks are tried again: those that another session had, those of a new session, or all where that failed. */
+/** How often missing locks are tried again. Another session had them, or this process has a new session. */
 const renewMillis = 1_000
 
 /** The looks between two signs of life: one a second. */
