@@ -33,9 +33,9 @@ export const turnMutants: ReadonlyArray<Mutant> = [
   {
     name: "quiet-about-all-lanes",
     breaks: "each event of a process that does not dispatch waits for the poll",
-    file: quietWakeups,
-    find: "new Map(watched.map(",
-    replace: "new Map(lanes.map(",
+    file: "src/postgres/fast/WatchedLanes.ts",
+    find: "WHERE NOT pg_try_advisory_xact_lock_shared",
+    replace: "WHERE pg_try_advisory_xact_lock_shared",
     seenBy: { file: quietTest, test: "wake-ups of a watched lane are not sent" }
   },
   {
