@@ -141,8 +141,8 @@ describe.skipIf(local._tag === "Unavailable")("a guarded Kafka", () => {
         yield* seen(service, /denies User:paid-once the operation Read on group/)
         yield* kafka.allow({ operation: "Read", resource: "group", prefix })
         yield* seen(service, /denies User:paid-once the operation Read on topic/)
-        // The groups are told one by one: each needs a right of its own. Each is told once, but for reminders. What a Kafka that falls silent on
-        // a slow machine adds is not looked at.
+        // The groups are told one by one: each needs a right of its own. Each is told once, but for reminders. A Kafka that falls silent on a slow
+        // machine has lines of its own, which don't count.
         const denials = () =>
           service
             .lines()
