@@ -112,7 +112,10 @@ const besides = Layer.mergeAll(
 
 /** A dispatcher with these steps. */
 export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>
-  Layer.merge(Layer.provide(LaneWorkers.layer, LaneWatch.layer), besides).pipe(
+  LaneWorkers.layer.pipe(
+    // Without this line other processes send a wake-up for nearly each event, however fast they come.
+    Layer.provide(LaneWatch.layer),
+    Layer.merge(besides),
     Layer.provideMerge(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
     // Before the first lane is taken. Without this line the first events of a process wait for connections, plans and compiled code.
     Layer.provideMerge(Layer.provide(WarmUp.layer, Queue.layer)),

@@ -34,7 +34,7 @@ export const WatchSettings = Context.Reference<{
   /** After three watches that found little the next one waits for so long: events of a paused topic wake, and are not fetched. */
   readonly backOffMillis: number
 }>("paid-once/postgres/fast/WatchSettings", {
-  // 400 and 150 a second, on both sides of the rate where both cost the same. Far apart, for in 200 ms a count of 60 varies by 8.
+  // 400 and 150 a second, between the two rates that were measured. Far apart, for in 200 ms a count of 60 varies by 8.
   defaultValue: () => ({ beginsAt: 80, endsBelow: 30, backOffMillis: 10_000 })
 })
 
@@ -99,7 +99,10 @@ export const make = Effect.fnUntraced(function* (options: {
   const end = () => {
     isOn = false
     endedSoon = now() < began + soonMillis ? endedSoon + 1 : 0
-    if (endedSoon > 0 && endedSoon % soonLimit === 0) notBefore = now() + backOffMillis
+    if (endedSoon === soonLimit) {
+      endedSoon = 0
+      notBefore = now() + backOffMillis
+    }
     isChanged.openUnsafe()
   }
 

@@ -1,7 +1,13 @@
 /** When a dispatcher looks into all its lanes by itself, and what it says to others meanwhile. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect } from "effect"
+import { Context, Deferred, Effect, Layer, Stream, SubscriptionRef } from "effect"
 import { TestClock } from "effect/testing"
+import { Dispatcher } from "../../../src/outbox/Dispatcher.ts"
+import { allLanes } from "../../../src/outbox/Lane.ts"
+import { LaneOwnership } from "../../../src/outbox/LaneOwnership.ts"
+import { LaneWakeup } from "../../../src/outbox/LaneWakeup.ts"
+import { PollRequests } from "../../../src/outbox/PollRequests.ts"
+import { ControlConnection, type ControlSession } from "../../../src/platform/ControlConnection.ts"
 import { Fibers } from "../../../src/platform/Supervised.ts"
 import * as LaneWatch from "../../../src/postgres/fast/LaneWatch.ts"
 import { quietMillis } from "../../../src/postgres/fast/WatchedLanes.ts"
@@ -156,6 +162,32 @@ it.effect("others that could not be told are told a second later, and when this 
     watch.lanesChanged()
     yield* TestClock.adjust(1)
     assert.strictEqual(told, before + 1)
+  }).pipe(Effect.scoped)
+)
+
+it.effect("lanes that this process has got are polled once more, when no other process is quiet any longer", () =>
+  Effect.gen(function* () {
+    const requested: Array<number> = []
+    const parts = Layer.mergeAll(
+      Layer.mock(LaneWakeup)({ onWake: () => Effect.void }),
+      Layer.mock(Dispatcher)({ partitionOf: () => undefined, leave: () => undefined }),
+      Layer.mock(LaneOwnership)({
+        changes: Stream.make(allLanes),
+        holds: () => true,
+        enter: () => true,
+        leave: () => undefined
+      }),
+      Layer.mock(PollRequests)({ after: (millis) => Effect.sync(() => void requested.push(millis)) }),
+      Layer.mock(ControlConnection)({ session: yield* SubscriptionRef.make<ControlSession | undefined>(undefined) }),
+      Fibers.layer
+    )
+    const services = yield* Layer.build(Layer.provide(LaneWatch.layer, parts))
+    yield* Context.get(services, LaneWakeup).onWake(
+      () => undefined,
+      () => true
+    )
+    yield* TestClock.adjust(1)
+    assert.deepStrictEqual(requested, [2 * quietMillis])
   }).pipe(Effect.scoped)
 )
 
