@@ -26,9 +26,9 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
   {
     name: "takes-batches-of-old-generations",
     breaks: "while leaders move, a consumer skips records between the committed offset and a late batch",
-    file: "src/brokers/kafkajs/KafkaFetches.ts",
-    find: "return stale.size > 0",
-    replace: "return false",
+    file: `${patches}/Membership.ts`,
+    find: "fetchedBy.get(batch) === this.consumerGroup.offsetManager",
+    replace: "fetchedBy.has(batch)",
     seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while leaders move" }
   },
   {

@@ -17,7 +17,6 @@ import { BrokerUnavailable, type ConsumeOptions, type Slice, type TopicUnavailab
 import * as KafkaAssignment from "./KafkaAssignment.ts"
 import { type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
-import * as KafkaFetches from "./KafkaFetches.ts"
 import * as KafkaOffsets from "./KafkaOffsets.ts"
 
 /**
@@ -82,8 +81,6 @@ export const make = Effect.fnUntraced(function* (
   const requestTimeout = Math.min(requestTimeoutMillis, Math.ceil(sessionTimeoutMillis / 2))
   // Members rejoin at once, whatever their slices do: a member that has not rejoined after a session's time is gone.
   const rebalanceTimeout = sessionTimeoutMillis
-  // Twice the time for a connection, because kafkajs waits for the turn of another one first, and the request itself.
-  const longestFetchMillis = 3 * requestTimeout + joinSlackMillis
   // The longest silence of a healthy kafkajs: a join that waits for a dead member, between two requests that time out.
   const silenceMillis = rebalanceTimeout + joinSlackMillis + 2 * requestTimeout
 
@@ -176,10 +173,6 @@ export const make = Effect.fnUntraced(function* (
       }).pipe(Effect.andThen(Effect.sync(assignment.lose)))
     )
 
-    const fetches = KafkaFetches.make(clock, longestFetchMillis)
-    consumer.on(consumer.events.FETCH_START, ({ payload: { nodeId } }) => fetches.began(nodeId))
-    consumer.on(consumer.events.FETCH, ({ payload: { nodeId } }) => fetches.ended(nodeId))
-
     let lastSignMillis = Monotonic.millisUnsafe(clock)
     const sign = () => {
       lastSignMillis = Monotonic.millisUnsafe(clock)
@@ -189,7 +182,6 @@ export const make = Effect.fnUntraced(function* (
       consumer.events.GROUP_JOIN,
       guarded(({ payload: { memberAssignment } }) => {
         sign()
-        fetches.joined()
         // A consumer that stops takes no partition over, and its readers belong to the last generation.
         if (stopping) return assignment.lose()
         assignment.assign(memberAssignment[wireTopic] ?? [])
@@ -229,7 +221,7 @@ export const make = Effect.fnUntraced(function* (
 
     const eachBatch = async (payload: EachBatchPayload) => {
       const reader = assignment.readerOf(payload.batch.partition)
-      if (stopping || reader === undefined || reader.isLost() || fetches.isStale()) {
+      if (stopping || reader === undefined || reader.isLost()) {
         // Its offsets are not resolved, so kafkajs fetches it again.
         await sleep(refusedPauseMillis)
         return

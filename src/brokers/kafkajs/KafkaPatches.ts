@@ -1,11 +1,15 @@
 /**
- * The repairs of kafkajs 2.2.4, made from outside to its prototypes: seven defects, and one slow encoder that is replaced. Each function names the
+ * The repairs of kafkajs 2.2.4, made from outside to its prototypes: eight defects, and one slow encoder that is replaced. Each function names the
  * defect, its repair, and the source that it concerns. The version of kafkajs is pinned exactly; README.md names the test of each repair.
  */
 import { createRequire } from "node:module"
 import { boundUnpacking } from "./patches/Compression.ts"
 import { reconnectCleanly, stopIdlePolling } from "./patches/Connections.ts"
-import { endFetchersOfStoppedConsumers, rejoinWithoutMemberId } from "./patches/Membership.ts"
+import {
+  dropBatchesOfOldGenerations,
+  endFetchersOfStoppedConsumers,
+  rejoinWithoutMemberId
+} from "./patches/Membership.ts"
 import { acceptPartialMetadata, askNextBroker } from "./patches/Metadata.ts"
 import { sendEncodedBatches } from "./patches/ProduceRequests.ts"
 
@@ -23,6 +27,7 @@ export const applyPatches = () => {
   reconnectCleanly()
   endFetchersOfStoppedConsumers()
   rejoinWithoutMemberId()
+  dropBatchesOfOldGenerations()
   acceptPartialMetadata()
   askNextBroker()
   sendEncodedBatches()

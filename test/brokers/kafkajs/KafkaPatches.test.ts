@@ -41,9 +41,18 @@ const BrokerPool = createRequire(import.meta.url)("kafkajs/src/cluster/brokerPoo
   readonly prototype: BrokerPool
 }
 
+interface ConsumerGroup {
+  memberId: string | null
+  offsetManager: object
+  readonly subscriptionState: {
+    readonly assign: (
+      topics: ReadonlyArray<{ readonly topic: string; readonly partitions: ReadonlyArray<number> }>
+    ) => void
+  }
+}
 const ConsumerGroup = createRequire(import.meta.url)("kafkajs/src/consumer/consumerGroup.js") as new (
   options: object
-) => { memberId: string | null }
+) => ConsumerGroup
 
 applyPatches()
 
@@ -190,15 +199,21 @@ it("a question that any broker can answer goes to connected brokers first, and t
 
 const done = () => Promise.resolve()
 
+interface EachBatch {
+  readonly batch: { readonly partition: number }
+  readonly resolveOffset: (offset: string) => void
+}
+
 /** kafkajs' consumer loop over a consumer group of the test. */
-const runnerOf = (consumerGroup: object) =>
+const runnerOf = (consumerGroup: object, eachBatch: (payload: EachBatch) => Promise<void> = done) =>
   new Runner({
     logger,
     concurrency: 1,
     heartbeatInterval: 1_000,
     instrumentationEmitter: { emit: quiet },
     onCrash: quiet,
-    eachBatch: done,
+    eachBatch,
+    eachBatchAutoResolve: false,
     retry: { initialRetryTime: 1, retries: 2 },
     consumerGroup
   })
@@ -270,4 +285,76 @@ it("a consumer that its group has forgotten, and whose rejoin fails, joins again
   } finally {
     await runner.stop()
   }
+})
+
+it("batches of an older generation are dropped, also those that wait for a worker or have control records only", async () => {
+  const partitions = [0, 1, 2]
+  const message = (partition: number, isControlRecord: boolean) => ({
+    offset: "7",
+    key: `${partition}`,
+    isControlRecord
+  })
+  /** A generation's offsets, and what was resolved in it. */
+  const generation = () => {
+    const resolved: Array<number> = []
+    return {
+      resolved,
+      resolveOffsets: done,
+      committedOffsets: () => ({ orders: { 0: "0", 1: "0", 2: "0" } }),
+      nextOffset: () => 0,
+      resolveOffset: ({ partition }: { readonly partition: number }) => void resolved.push(partition),
+      commitOffsetsIfNecessary: done,
+      commitOffsets: done
+    }
+  }
+  const [old, current] = [generation(), generation()]
+  const fetched = Promise.withResolvers<void>()
+  let fetches = 0
+  const fetch = async () => {
+    fetches += 1
+    if (fetches > 1) {
+      fetched.resolve()
+      await nextTurn()
+      return { responses: [] }
+    }
+    const ofPartition = (partition: number) => ({
+      partition,
+      highWatermark: "8",
+      abortedTransactions: [],
+      // The last one has no record for a reader.
+      messages: [message(partition, partition === 2)]
+    })
+    return { responses: [{ topicName: "orders", partitions: partitions.map(ofPartition) }] }
+  }
+  const group = Object.assign(
+    new ConsumerGroup({
+      logger,
+      retry: {},
+      topics: ["orders"],
+      maxWaitTimeInMs: 1,
+      cluster: {
+        connect: done,
+        refreshMetadataIfNecessary: done,
+        getNodeIds: () => [1],
+        findTopicPartitionMetadata: () => partitions.map((partitionId) => ({ partitionId, leader: 1 })),
+        findBroker: () => Promise.resolve({ fetch })
+      },
+      instrumentationEmitter: { emit: quiet }
+    }),
+    { memberId: "member", joinAndSync: done, heartbeat: done, leave: done, offsetManager: old }
+  )
+  group.subscriptionState.assign([{ topic: "orders", partitions }])
+  const handled: Array<number> = []
+  const runner = runnerOf(group, async ({ batch, resolveOffset }: EachBatch) => {
+    handled.push(batch.partition)
+    resolveOffset("7")
+    // Another fetcher rejoins while the other batches of this fetch wait for their worker.
+    await nextTurn()
+    group.offsetManager = current
+  })
+  await runner.start()
+  await fetched.promise
+  await runner.stop()
+  assert.deepStrictEqual(handled, [0])
+  assert.deepStrictEqual([old.resolved, current.resolved], [[0], []])
 })

@@ -1,4 +1,4 @@
-/** Repairs of how a kafkajs consumer stops, and of how it rejoins its group. */
+/** Repairs of how a kafkajs consumer stops, of how it rejoins its group, and of what it keeps from before. */
 import { createRequire } from "node:module"
 
 const require = createRequire(import.meta.url)
@@ -48,5 +48,40 @@ export const rejoinWithoutMemberId = () => {
   const heartbeat = prototype.heartbeat
   prototype.heartbeat = function (this: ConsumerGroup, options: unknown) {
     return this.memberId ? heartbeat.call(this, options) : Promise.reject(createErrorFromCode(unknownMemberId))
+  }
+}
+
+/**
+ * **Defect.** When a partition's leader moves, kafkajs rejoins the group while other fetches are in flight. It takes their batches for ones that follow
+ * the offset that the new generation has committed, and skips the records between the two. On three nodes this lost hundreds of records in half a minute.
+ *
+ * **Repair.** Each generation has its own object for offsets. A batch that was fetched by an older one is dropped. Nothing of it is resolved, so the new
+ * generation fetches its records again.
+ *
+ * Source: `fetch` and `joinAndSync` in kafkajs/src/consumer/consumerGroup.js, `handleBatch` in runner.js.
+ */
+export const dropBatchesOfOldGenerations = () => {
+  interface ConsumerGroup {
+    readonly offsetManager: object | null
+    fetch: (nodeId: number) => Promise<ReadonlyArray<object>>
+  }
+  interface Runner {
+    readonly consumerGroup: ConsumerGroup
+    handleBatch: (batch: object) => Promise<unknown>
+  }
+  const group = require("kafkajs/src/consumer/consumerGroup.js") as { readonly prototype: ConsumerGroup }
+  const runner = require("kafkajs/src/consumer/runner.js") as { readonly prototype: Runner }
+  const fetchedBy = new WeakMap<object, object | null>()
+  const { fetch } = group.prototype
+  group.prototype.fetch = async function (this: ConsumerGroup, nodeId: number) {
+    // Before the first wait: a fetch that reads its offsets only after the change is dropped needlessly, and asked for again.
+    const { offsetManager } = this
+    const batches = await fetch.call(this, nodeId)
+    for (const batch of batches) fetchedBy.set(batch, offsetManager)
+    return batches
+  }
+  const { handleBatch } = runner.prototype
+  runner.prototype.handleBatch = function (this: Runner, batch: object) {
+    return fetchedBy.get(batch) === this.consumerGroup.offsetManager ? handleBatch.call(this, batch) : Promise.resolve()
   }
 }
