@@ -18,13 +18,6 @@ import { ConsumerSettings } from "../../inbox/Consumer.ts"
 import type { Subscriber } from "../../inbox/Subscriber.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 
-/**
- * A slice that arrives within {@link busyMillis} of the last transaction waits this long for others: one event in its own transaction costs as much
- * as ten together. A slice that arrives after a pause does not wait.
- */
-const lingerMillis = 3
-const busyMillis = 50
-
 /** Longer than almost every transaction. If one takes longer, it may hang, and waiting slices start beside it. */
 const besideMillis = 10
 
@@ -65,7 +58,6 @@ export const make = Effect.fnUntraced(function* <E>(options: {
   /** Partitions whose last slice failed, or took long. */
   const apart = new Set<number>()
   let running = 0
-  let takenMillis = Number.NEGATIVE_INFINITY
 
   const settle = ({ done }: Entry<E>, exit: Exit.Exit<void, E>) => Deferred.doneUnsafe(done, exit)
 
@@ -120,11 +112,9 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 
   const next = Effect.gen(function* () {
     yield* arrived.await
-    if ((yield* Monotonic.millis) - takenMillis < busyMillis && !isFull()) yield* Effect.sleep(lingerMillis)
     if (running > 0 && !isFull()) yield* Effect.timeoutOption(idle.await, besideMillis)
     yield* permits.take(1)
     const batch = take()
-    takenMillis = yield* Monotonic.millis
     if (waiting.length === 0) arrived.closeUnsafe()
     if (!Array.isReadonlyArrayNonEmpty(batch)) {
       yield* permits.release(1)
@@ -168,7 +158,8 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 /**
  * Coalesces the slices of each consumer. Without this layer each slice has a transaction of its own.
  *
- * `sideBySide` bounds the concurrent transactions of a consumer. More of them than its connections would only queue for a connection.
+ * `sideBySide` bounds the concurrent transactions of a consumer, but for the slices of one that failed. More of them than there are connections would only
+ * queue for one. All consumers share these: handlers that hang in all of them hold up the other consumers until their time limit.
  */
 export const layer = (options: { readonly sideBySide: number }): Layer.Layer<ApplySlice, never, ApplySlice> =>
   Layer.effect(
