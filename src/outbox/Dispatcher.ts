@@ -23,7 +23,7 @@
 import { Array, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
 import { Faults } from "../platform/Faults.ts"
-import { dueLimit, type HeldEvent, Holds } from "./holds/Holds.ts"
+import { type HeldEvent, Holds } from "./holds/Holds.ts"
 import { byPartition, type Parcel, toBatches, toRuns } from "./Batches.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import { deal, InFlightSettings } from "./LaneParts.ts"
@@ -292,7 +292,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         retryHeld: (lanes) =>
           alone(
             lanes,
-            Effect.flatMap(heads(lanes), (due) => Effect.forEach(due.slice(0, dueLimit), retry, { discard: true }))
+            Effect.flatMap(heads(lanes), (due) => Effect.forEach(due, retry, { discard: true }))
           )
       })
     })

@@ -14,13 +14,13 @@ export interface Flight {
   open: number
   /** Its acknowledgements that are not marked. */
   unmarked: number
-  /** Those of them that are of the lane's last round, which ends with them. */
+  /** How many of them belong to the round before this flight. That round ends when they are marked. */
   earlier: number
   /** Its size in batches (LaneParts.ts). */
   load: number
   /** None of its batches was acknowledged or refused: fetching the lane again at once would find the same events. */
   isStuck: boolean
-  /** A batch, head or mark of the lane ended in a defect. */
+  /** A fetch, a batch, a mark or the query for its heads ended in a defect. */
   isFailed: boolean
   /** The lane was woken since its fetch: it may have new events. */
   isWoken: boolean

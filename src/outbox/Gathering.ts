@@ -39,7 +39,7 @@ export const make = Effect.gen(function* () {
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
-  /** Sends end while fetches are kept apart, as a rule: then this waits for nothing. */
+  /** As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for. */
   const sent = (longestLeftMillis: number) =>
     sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(Math.max(0, longestLeftMillis)))
   return {

@@ -15,7 +15,7 @@ const failedBy = (cause: Cause.Cause<unknown>, ...tags: ReadonlyArray<SqlError.S
  *
  * If the action fails for several lanes, it is repeated for each of them, and a lane that fails alone stops. If the statement of one lane alone times
  * out, the lanes behind it stop untried. Everything waits meanwhile, so a slow database costs two timeouts and not one for each lane. The stopped
- * lanes are tried again apart from each other, after waits of their own.
+ * lanes are tried again after waits of their own. Marks that are late for that reason are tried one after the other, on one connection.
  *
  * An outage of the database stops no lane: the whole action fails.
  */

@@ -260,7 +260,7 @@ export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lan
 
 const unionAll = Statement.join(" UNION ALL ", false)
 
-/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all. */
+/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all for one topic. */
 const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
   const last = runs.at(-1)!
   const length = 2 ** Math.ceil(Math.log2(runs.length))

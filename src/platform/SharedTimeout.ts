@@ -8,7 +8,7 @@ import * as Monotonic from "./Monotonic.ts"
 /** Returns the promise's result, or rejects if it has none within the limit. A late result is ignored. */
 export type WithinLimit = <A>(promise: Promise<A>) => Promise<A>
 
-/** Waits end at their limit, of `limitMillis` each, and those that are left when the scope closes. */
+/** Each wait ends after `limitMillis`. The waits that are left end when the scope closes. */
 export const make = Effect.fnUntraced(function* (
   limitMillis: number
 ): Effect.fn.Return<WithinLimit, never, Scope.Scope> {

@@ -9,7 +9,7 @@
  * the connection, so no later statement runs outside of the transaction either.
  *
  * Only the exact bytes of the driver's unprepared `BEGIN` are deferred, and only after all messages before it have arrived completely.
- * Everything else, and every encrypted connection, passes unchanged.
+ * Everything else passes unchanged. With our TLS (`platform/tls/Sockets.ts`) it works, too: messages are plain there.
  *
  * Protocol: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY and …/protocol-message-formats.html
  */
@@ -59,7 +59,7 @@ export const install = (socket: Net.Socket): void => {
   let isHeld = false
   /** A BEGIN was sent and refused: the next statement would run outside of a transaction. */
   let isRefused = false
-  /** All messages have arrived completely, and no answer is outstanding. */
+  /** All messages have arrived completely. The driver writes BEGIN only where no answer is outstanding. */
   let isAtRest = false
   /** How many of {@link swallowed} have arrived: all of them while no BEGIN is held or sent. */
   let seen = swallowed.length

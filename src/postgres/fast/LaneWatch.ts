@@ -38,10 +38,11 @@ export const WatchSettings = Context.Reference<{
   defaultValue: () => ({ beginsAt: 80, endsBelow: 30, backOffMillis: 10_000 })
 })
 
-/** A watch that ends sooner has found little: five windows. Two of them may be those of a machine that stood still. */
+/** A watch that ends sooner has found little: five windows. Two such watches in a row may come from a machine that stood still; three do not. */
 const soonMillis = 1_000
 const soonLimit = 3
 
+/** Others may be quiet for half of it. The rest is for machines that are slow. */
 const tailMillis = 2 * WatchedLanes.quietMillis
 
 /** How often missing locks are tried again. Another session had them, or this process has a new session. */
@@ -59,7 +60,7 @@ export const make = Effect.fnUntraced(function* (options: {
   readonly look: () => void
   /** How many events the dispatcher has found so far. */
   readonly found: () => number
-  /** Says for which lanes this process needs no wake-ups, or for none. */
+  /** Says that this process needs no wake-ups for its lanes, or that it needs them. */
   readonly tell: (isWatching: boolean) => Effect.Effect<void, unknown>
 }): Effect.fn.Return<
   {
@@ -81,7 +82,8 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Whether others may still read that this process needs no wake-ups. */
   let mayBeRead = false
   let tailUntil = 0
-  /** Of the present window: its begin, the wake-ups of others and of this process, and what was found before it. */
+  /** Of the present window: its begin, the wake-ups of others and of this process, and what was found before it. A wake-up of several events counts once, and
+   * the rest of them as others': then a watch may last longer than it has to. */
   let window = { since: 0, elsewhere: 0, here: 0, foundBefore: 0 }
   const isLooking = yield* Latch.make(false)
   const isChanged = yield* Latch.make(false)

@@ -22,6 +22,7 @@
  * - The crash of a backend makes the server recover without a restart. The numbers below a mark are on disk by then (`propose`). The recovery ends
  *   all sessions, so this process loses its lanes and their marks.
  * - Every {@link roundsBetweenFullLooks} rounds step 3 reads the whole lane. So an event that was inserted without any lock is late, and not lost.
+ *   Below a second mark it is late until the topic's pause has ended.
  */
 import { Array, Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"

@@ -12,7 +12,7 @@ import * as Supervised from "../../platform/Supervised.ts"
 import { type Wakeups, WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** Between two readings while a lane is watched. Below the time for which one counts, so that the next one comes before its end. */
+/** Between two readings while a lane is watched. Shorter than `quietMillis`, so a watched lane stays quiet from one reading to the next. */
 const readMillis = 200
 
 /** Between two readings while none is: most processes write too seldom for a watch, and would read as often as they write. */

@@ -23,7 +23,7 @@ export const WarmUpSettings = Context.Reference<{
   defaultValue: () => ({ topics: [], limitMillis: 2_000 })
 })
 
-/** The widths that the queue pads a mark to, up to a run of each lane. */
+/** The widths that the queue pads a mark to, up to a run of each lane. Where events of several topics come at once, a mark may have more. */
 const widths = [1, 2, 4, 8, 16, 32, 64]
 
 /** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */
@@ -78,7 +78,7 @@ const rehearsal = Effect.fnUntraced(function* (topic: string) {
   }
 })
 
-/** The first events meet what is wrong here, and tell it. */
+/** A failure is only logged: the first events fail the same way, and report it. */
 const tried = <A, E, R>(part: Effect.Effect<A, E, R>) =>
   Effect.catchCause(part, (cause) => Effect.logDebug("warming up was cut short", cause))
 

@@ -130,8 +130,9 @@ const settle = ({ parts, topic }: Shared, response: ProduceResponse) => {
  *
  * **Repair.** A message of {@link encodedBatch} is written into the request as it is. Batches of one topic that reach a broker in the same turn of the
  * event loop share a request. Each send has its own partition's response, so one partition's error is not the others'. A broker handles the
- * requests of a connection one after the other, so no batch waits longer than it would behind the other requests. Partition leaders,
- * connections, timeouts and the meaning of responses stay with kafkajs.
+ * requests of a connection one after the other, so as a rule no batch waits longer than it would behind the other requests. The exception: one partition's
+ * replicas lag. Then the request's answer waits for the broker's time limit, half of a send's. It happens once, for a partition that has failed is sent by a
+ * client of its own. Partition leaders, connections, timeouts and the meaning of responses stay with kafkajs.
  *
  * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3.
  */
