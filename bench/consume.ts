@@ -24,6 +24,7 @@ import { Ids } from "../src/platform/Ids.ts"
 import { Transaction } from "../src/platform/Transaction.ts"
 import * as Database from "../src/postgres/Database.ts"
 import * as DeferredBegin from "../src/postgres/fast/DeferredBegin.ts"
+import * as Cpu from "./Cpu.ts"
 import { Environment, Side } from "./Environment.ts"
 import { quantile, show, type Spread, spread, table } from "./Figures.ts"
 import * as RawClient from "./RawClient.ts"
@@ -166,7 +167,7 @@ const warmUpTransactions = 500
 /** The loads of all runs: each run's consumer reads those of the runs before it, too. */
 let loads = 0
 
-/** From commit to effect, at `rate` events a second that a process of its own writes. Milliseconds. */
+/** From commit to effect in milliseconds, at `rate` events a second that a process of its own writes; and the CPU of an event in microseconds. */
 const latencies = Effect.fnUntraced(function* (options: { readonly rate: number; readonly seconds: number }) {
   const { databaseUrl } = yield* Environment
   const workers = yield* LaneWorkers
@@ -200,7 +201,11 @@ const latencies = Effect.fnUntraced(function* (options: { readonly rate: number;
   yield* load(1, 1)
   // A process gets faster during its first minute, so a warm one is measured.
   yield* load(options.rate, options.seconds)
-  return yield* load(options.rate, options.seconds)
+  const before = yield* Cpu.sample
+  const millis = yield* load(options.rate, options.seconds)
+  const { node, postgres = Number.NaN } = Cpu.between(before, yield* Cpu.sample)
+  const micros = (seconds: number) => (seconds / millis.length) * 1e6
+  return { millis, cpuMicros: { node: micros(node), postgres: micros(postgres) } }
 }, Effect.scoped)
 
 const quantiles = [0.5, 0.9, 0.99] as const
@@ -231,8 +236,9 @@ export const consume = Effect.fnUntraced(
       Effect.gen(function* () {
         yield* Effect.logInfo(`${name} at ${rate}/s, for ${options.seconds} s twice`)
         yield* side`TRUNCATE outbox_events, event_log, processed_events, consumer_cursors`
-        const millis = yield* Effect.provide(latencies({ rate, seconds: options.seconds }), broker)
-        return { name, rate, millis: Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)])) }
+        const { cpuMicros, millis } = yield* Effect.provide(latencies({ rate, seconds: options.seconds }), broker)
+        const ofMillis = Object.fromEntries(quantiles.map((q) => [`p${q * 100}`, quantile(millis, q)]))
+        return { name, rate, millis: ofMillis, cpuMicros }
       })
     const withKafka = yield* Effect.forEach(multiples, (times) => latencyAt("Kafka", options.rate * times, onBroker()))
     return {
@@ -257,18 +263,20 @@ export const print = ({ latency, rates, workload }: Effect.Success<ReturnType<ty
       rates.map(({ eventsPerSecond, name }) => [name, rate(eventsPerSecond), String(leastRates[name] ?? "")])
     ),
     "",
-    `commit to effect in ms, for ${workload.seconds} s`,
+    `commit to effect in ms, for ${workload.seconds} s, and CPU of an event in µs: dispatcher and consumer share one Node; Postgres serves the writer, too`,
     "",
     table(
-      ["", "events/s", "p50", "p90", "p99", "p50 at most", "p99 at most"],
-      latency.map(({ millis, name, rate }) => {
+      ["", "events/s", "p50", "p90", "p99", "p50 at most", "p99 at most", "Node", "Postgres"],
+      latency.map(({ cpuMicros, millis, name, rate }) => {
         const limit = name === "Kafka" ? mostMillis[rate] : undefined
         return [
           name,
           String(rate),
           ...quantiles.map((q) => (millis[`p${q * 100}`] ?? Number.NaN).toFixed(1)),
           String(limit?.p50 ?? ""),
-          String(limit?.p99 ?? "")
+          String(limit?.p99 ?? ""),
+          cpuMicros.node.toFixed(0),
+          cpuMicros.postgres.toFixed(0)
         ]
       })
     )

@@ -1,6 +1,6 @@
 /**
  * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them, and with the smallest possible event rows. For comparison
- * the same SQL runs on plain connections. Each runs once with clients that use all cores, and once at a pace that leaves cores idle.
+ * the same SQL runs on plain connections, and behind `node:http` with the same gateway. Each runs once with clients that use all cores, and once at a pace that leaves cores idle.
  *
  * One service process serves all kinds (OutboxKind.ts). It has no dispatcher, and its gateway answers at once. The SQL is recorded from one
  * run of the use case.
@@ -32,6 +32,9 @@ import { TestDatabase } from "../test/support/TestDatabase.ts"
 import { Environment, Side } from "./Environment.ts"
 import { interval, quantile, show, spread, table } from "./Figures.ts"
 import { outboxKindOf, outboxKinds, type OutboxKind } from "./OutboxKind.ts"
+import * as Child from "./outside/Child.ts"
+import * as Contenders from "./outside/Contenders.ts"
+import * as Recorded from "./requests/RecordedPayment.ts"
 import * as Service from "./Service.ts"
 
 /** A gateway that captures every charge at once. */
@@ -106,15 +109,10 @@ const placing = Effect.sync(() => {
   })
 })
 
-interface Recorded {
-  readonly sql: string
-  readonly params: ReadonlyArray<unknown>
-}
-
 /** The statements of one payment, with the order and the payment in their parameters. */
 const record = Effect.gen(function* () {
   const { orderId } = yield* place(0)
-  const statements: Array<Recorded> = []
+  const statements: Array<Recorded.Statement> = []
   const key = "recorded"
   const result = yield* PayOrder.use(({ pay }) =>
     pay(orderId, PaymentMethod.make("pm_ok"), {
@@ -133,40 +131,22 @@ const record = Effect.gen(function* () {
       })
     )
   )
-  return { statements, orderId, paymentId: result.paymentId, key }
+  return { statements, orderId, paymentId: result.paymentId } satisfies Recorded.RecordedPayment
 })
 
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
 const ids = generator(Date.now, randomUUID)
 
-/** The statements of the intent's transaction: the order's lock, the key, the payment, its recovery. */
-const intentStatements = 4
-
 /** The recorded transactions for another order, with new ids. */
-const replay = (connection: PgConnection.PgConnection, recorded: Effect.Success<typeof record>, orderId: OrderId) =>
-  Effect.gen(function* () {
-    const known = new Map<string, string>([
-      [recorded.orderId, orderId],
-      [recorded.paymentId, ids.next()]
-    ])
-    const replaced = (value: string) =>
-      uuid.test(value)
-        ? (known.get(value) ?? ids.next())
-        : [...known].reduce((text, [from, to]) => text.replaceAll(from, to), value)
-    const transaction = (statements: ReadonlyArray<Recorded>) =>
-      Effect.gen(function* () {
-        yield* connection.query("BEGIN")
-        for (const { params, sql } of statements) {
-          yield* connection.query(
-            sql,
-            params.map((value) => (typeof value === "string" ? replaced(value) : value))
-          )
-        }
-        yield* connection.query("COMMIT")
-      })
-    yield* transaction(recorded.statements.slice(0, intentStatements))
-    yield* transaction(recorded.statements.slice(intentStatements))
-  })
+const replay = (connection: PgConnection.PgConnection, recorded: Recorded.RecordedPayment, orderId: OrderId) =>
+  Effect.forEach(
+    Recorded.transactionsOf(recorded, orderId, ids.next),
+    Effect.fnUntraced(function* (statements) {
+      yield* connection.query("BEGIN")
+      for (const { params, sql } of statements) yield* connection.query(sql, params)
+      yield* connection.query("COMMIT")
+    }),
+    { discard: true }
+  )
 
 /** The clients take the orders one by one. Returns the times, and payments a second. */
 const block = <E>(
@@ -243,6 +223,15 @@ const start = Effect.fnUntraced(function* (gateway: string) {
   })
 })
 
+/** The same statements behind `node:http`, with the same gateway. */
+const startPlain = Effect.fnUntraced(function* (gateway: string, recorded: Recorded.RecordedPayment) {
+  const { databaseUrl } = yield* Environment
+  const { call } = yield* Child.start(Path.join(import.meta.dirname, "peers/PlainPay.js"), {
+    DATABASE_URL: Redacted.value(databaseUrl)
+  })
+  return yield* call<string>("listen", { gateway, recorded })
+})
+
 /** Pays an order by HTTP on a kept connection. */
 const paying = (agent: Http.Agent, url: string | null) => (id: OrderId) =>
   Effect.promise(
@@ -277,6 +266,8 @@ export const pay = Effect.fnUntraced(
     readonly pace: number
   }) {
     const { clients, pace, payments } = options
+    if (!Contenders.areInstalled())
+      return yield* Effect.die(new Error("the peers are not installed: npm ci --prefix bench/peers"))
     const { databaseUrl } = yield* Environment
     const gateway = yield* gatewayUrl
     const service = yield* start(gateway)
@@ -289,11 +280,13 @@ export const pay = Effect.fnUntraced(
     const agent = new Http.Agent({ keepAlive: true, maxSockets: clients })
     const post = paying(agent, service.url)
     const overHttp = (_: number, id: OrderId) => post(id)
+    const postPlain = paying(agent, yield* startPlain(gateway, recorded))
     const placed = yield* placing
     const kinds = {
       overHttp: { outbox: "ours", one: overHttp },
       withoutEvents: { outbox: "none", one: overHttp },
       barest: { outbox: "barest", one: overHttp },
+      plainHttp: { outbox: "ours", one: (_: number, id: OrderId) => postPlain(id) },
       plain: { outbox: "ours", one: (client: number, id: OrderId) => replay(connections[client]!, recorded, id) }
     } as const
     type Kind = keyof typeof kinds
@@ -337,6 +330,7 @@ export const pay = Effect.fnUntraced(
       overHttp: figures("overHttp"),
       withoutEvents: figures("withoutEvents"),
       barest: figures("barest"),
+      plainHttp: figures("plainHttp"),
       plain: figures("plain"),
       /** The factor by which the request's events raise its p50, within each round. */
       eventsFactor: {
@@ -358,6 +352,7 @@ export const print = ({
   eventsFactor,
   overHttp,
   plain,
+  plainHttp,
   withoutEvents,
   workload
 }: Effect.Success<ReturnType<typeof pay>>): string =>
@@ -370,6 +365,7 @@ export const print = ({
         { name: "POST /orders/{id}/pay", figures: overHttp },
         { name: "the same without its events", figures: withoutEvents },
         { name: "the same with the barest rows", figures: barest },
+        { name: "the same SQL and gateway behind node:http, by pg", figures: plainHttp },
         { name: "the same SQL, plain connections", figures: plain }
       ].map(({ figures, name }) => [
         name,

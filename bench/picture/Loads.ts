@@ -86,7 +86,7 @@ const archiveCopies = (archive: string, count: number): string => {
        SELECT overlay(gen_random_uuid()::text PLACING substring(event_id::text FOR 13) FROM 1 FOR 13)::uuid, ${copied}, broker_partition,
               broker_offset, published_at FROM ${source}`
     : `INSERT INTO ${archive} (id, event_id, ${columns}, published_at)
-       SELECT id + number * 1000000, gen_random_uuid(), ${copied}, published_at FROM ${source}`
+       SELECT id + number::int8 * 1000000, gen_random_uuid(), ${copied}, published_at FROM ${source}`
 }
 
 /** Of 2,000/s, writers reach 0.84 and more while two cores are nearly full (docs/performance-log.md). Below this the schedule is a fiction. */
