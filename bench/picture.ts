@@ -7,6 +7,7 @@
 import { Cause, Console, Effect, Option } from "effect"
 import { Command, Flag } from "effect/cli"
 import { writeFileSync } from "node:fs"
+import { innermost } from "../src/platform/Innermost.ts"
 import { environment } from "./Flags.ts"
 import type { Setting } from "./outside/Processes.ts"
 import { setUp } from "./outside.ts"
@@ -74,7 +75,7 @@ export const picture = Effect.fnUntraced(function* (scenes: ReadonlyArray<Plan.S
     yield* Effect.logInfo(`${scene.title}, some ${Math.ceil(scene.about)} s`)
     const loads = results.flatMap(({ load }) => load ?? [])
     const result = yield* oneScene(scene, setting, loads).pipe(
-      Effect.catchCause((cause) => Effect.succeed({ outcome: `FAILED: ${Cause.pretty(cause).split("\n")[0]}` }))
+      Effect.catchCause((cause) => Effect.succeed({ outcome: `FAILED: ${innermost(Cause.squash(cause))}` }))
     )
     yield* tell({ scene, ...result })
   }
