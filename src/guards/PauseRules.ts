@@ -9,7 +9,7 @@
  *   failure. They also stop waiting when any partition is reached for the first time since they failed.
  * - Further sends to healthy partitions shorten no pause. A partition that stays unreachable is tried ever more rarely, however busy the others are.
  */
-import { Effect, Latch } from "effect"
+import { Effect } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import * as Outages from "../platform/Outages.ts"
 import * as Backoff from "../platform/Backoff.ts"
@@ -58,7 +58,7 @@ export interface FailedPlace {
 
 export interface PauseRules {
   /**
-   * Runs `send`, which must call {@link begin} or {@link end}. If the place has to wait, it fails instead, and {@link changed} opens when another
+   * Runs `send`, which must call {@link begin} or {@link end}. If the place has to wait, it fails instead, and `onChange` runs when another
    * attempt may succeed.
    */
   readonly attempt: <A, E, R>(
@@ -93,8 +93,6 @@ export interface PauseRules {
   readonly release: Effect.Effect<void>
   /** Milliseconds until the next running pause ends; undefined if there is none. */
   readonly nextEndMillis: Effect.Effect<number | undefined>
-  /** Opened when a pause begins or ends early, a failed place is reached, or a probe ends: waiting work must be checked again. */
-  readonly changed: Latch.Latch
 }
 
 const keyOf = (topic: string, place: Place | undefined) =>
@@ -116,12 +114,11 @@ export const make = Effect.fnUntraced(function* (options: {
    * Longer than a send's time limit.
    */
   readonly forgottenAfterMillis: number
-  /** Runs whenever {@link PauseRules.changed} opens, for work that waits elsewhere. */
+  /** Runs when a pause begins or ends early, a failed place is reached, or a probe ends: waiting work must be checked again. */
   readonly onChange?: Effect.Effect<unknown>
 }): Effect.fn.Return<PauseRules> {
-  const changed = yield* Latch.make(false)
   const outages = yield* Outages.Outages
-  const change = Effect.andThen(changed.open, options.onChange ?? Effect.void)
+  const change = options.onChange ?? Effect.void
   const failures = new Map<string, Failure>()
   /** When a topic with a failed place was last reached. */
   const reached = new Map<string, number>()
@@ -284,7 +281,6 @@ export const make = Effect.fnUntraced(function* (options: {
     nextEndMillis: Effect.map(Monotonic.millis, (now) => {
       const ends = [...at(now).values()].map(({ untilMillis }) => untilMillis).filter((millis) => millis > now)
       return ends.length === 0 ? undefined : Math.min(...ends) - now
-    }),
-    changed
+    })
   }
 })

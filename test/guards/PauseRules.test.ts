@@ -1,6 +1,6 @@
 /** The retry times of failed partitions, by the rules of PauseRules.ts alone. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Option, Random } from "effect"
+import { Deferred, Effect, Fiber, Latch, Option, Random } from "effect"
 import { TestClock } from "effect/testing"
 import { BrokerUnavailable } from "../../src/brokers/Broker.ts"
 import { Lane } from "../../src/outbox/Lane.ts"
@@ -53,7 +53,17 @@ const [inFirst, inSecond] = [Lane.make(8), Lane.make(9)]
 /** Half of the longest delay. */
 const halfway = Effect.provideService(Random.Random, { nextDoubleUnsafe: () => 0.5, nextIntUnsafe: () => 1 })
 
-const makePauses = PauseRules.make({ baseMillis: 1_000, capMillis: 60_000, forgottenAfterMillis: 600_000 })
+/** Rules, with a latch that every change opens. */
+const makePauses = Effect.gen(function* () {
+  const changed = yield* Latch.make(false)
+  const rules = yield* PauseRules.make({
+    baseMillis: 1_000,
+    capMillis: 60_000,
+    forgottenAfterMillis: 600_000,
+    onChange: changed.open
+  })
+  return { ...rules, changed }
+})
 
 it.effect(
   "an unavailable partition is tried less and less often, whatever succeeds in the topic's other partitions",
