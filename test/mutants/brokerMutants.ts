@@ -29,7 +29,7 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
     file: `${patches}/Membership.ts`,
     find: "fetchedBy.get(batch) === this.consumerGroup.offsetManager",
     replace: "fetchedBy.has(batch)",
-    seenBy: { file: "test/brokers/kafkajs/KafkaBrokerLeaders.test.ts", test: "while leaders move" }
+    seenBy: { file: patchesTest, test: "batches of an older generation are dropped" }
   },
   {
     name: "commits-for-lost-readers",

@@ -101,7 +101,11 @@ export const make = <E, R>({
     if (BigInt(batch.highWatermark) < next) {
       throw new LogTruncated(`${wireTopic}/${partition} ends at ${batch.highWatermark}, and was read up to ${next}`)
     }
-    if (fresh.length === 0 && end <= next) return
+    if (fresh.length === 0 && end <= next) {
+      // kafkajs' position may have gone back, as by an older generation's answer. Then it would fetch the same records for ever.
+      payload.resolveOffset(String(next - 1n))
+      return
+    }
     next = end
     send = (request) => payload.commitOffsetsIfNecessary(request)
     // Only moves the position from which kafkajs fetches. A resolved offset is committed by its slice, or delivered again.
