@@ -1,6 +1,7 @@
 /**
  * `bench pay`: POST /orders/{id}/pay over HTTP, with its events, without them, and with the smallest possible event rows. For comparison
- * the same SQL runs on plain connections, and behind `node:http` with the same gateway. Each runs once with clients that use all cores, and once at a pace that leaves cores idle.
+ * the same SQL runs on plain connections, and behind `node:http` with the same gateway. Each runs with clients that use all cores. The three outboxes run
+ * at a pace that leaves cores idle, too.
  *
  * One service process serves all kinds (OutboxKind.ts). It has no dispatcher, and its gateway answers at once. The SQL is recorded from one
  * run of the use case.
@@ -217,7 +218,8 @@ const start = Effect.fnUntraced(function* (gateway: string) {
       DATA_DIRECTORY: yield* TestDatabase.dataDirectory,
       PORT: "0",
       LOG_LEVEL: "Error",
-      GATEWAY_URL: gateway
+      GATEWAY_URL: gateway,
+      NODE_OPTIONS: Contenders.nodeOptions
     },
     script: Path.join(import.meta.dirname, "mixedOutbox.ts")
   })
@@ -227,7 +229,8 @@ const start = Effect.fnUntraced(function* (gateway: string) {
 const startPlain = Effect.fnUntraced(function* (gateway: string, recorded: Recorded.RecordedPayment) {
   const { databaseUrl } = yield* Environment
   const { call } = yield* Child.start(Path.join(import.meta.dirname, "peers/PlainPay.js"), {
-    DATABASE_URL: Redacted.value(databaseUrl)
+    DATABASE_URL: Redacted.value(databaseUrl),
+    NODE_OPTIONS: Contenders.nodeOptions
   })
   return yield* call<string>("listen", { gateway, recorded })
 })
@@ -298,7 +301,7 @@ export const pay = Effect.fnUntraced(
         const { one, outbox } = kinds[kind]
         blocks[kind] = yield* block(clients, yield* placed(outbox, payments), one)
       }
-      // Each kind goes first equally often, since a turn leaves work to the next one.
+      // The kinds go first in turn: each leaves work to the next one.
       names.push(names.shift()!)
       const each = Math.ceil(payments / outboxKinds.length)
       const orders = {

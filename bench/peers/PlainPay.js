@@ -35,16 +35,20 @@ const read = async (stream) => {
   return JSON.parse(Buffer.concat(pieces).toString())
 }
 
-const charge = (gateway, body) =>
-  new Promise((resolve, reject) => {
+const charge = async (gateway, body) => {
+  const response = await new Promise((resolve, reject) => {
     const request = Http.request(
       `${gateway}/charges`,
       { method: "POST", agent, headers: { "content-type": "application/json" } },
-      (response) => void read(response).then(resolve, reject)
+      resolve
     )
     request.on("error", reject)
     request.end(JSON.stringify(body))
   })
+  const { status } = await read(response)
+  if (status !== "captured") throw new Error(`the gateway answered ${response.statusCode}`)
+  return status
+}
 
 answer({
   listen: async ({ gateway, recorded }) => {
@@ -55,7 +59,7 @@ answer({
     const pay = async (orderId, body) => {
       const [intent, outcome] = transactionsOf(named, orderId, ids.next)
       await transaction(intent)
-      const { status } = await charge(gateway, { ...body, orderId })
+      const status = await charge(gateway, { ...body, orderId })
       await transaction(outcome)
       return { orderId, status }
     }

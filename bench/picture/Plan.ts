@@ -160,7 +160,7 @@ const usual: ReadonlyArray<Scene> = [
   }),
   orders,
   steady(2_000, { seconds: 3 }),
-  // After three seconds V8 still compiles a read, and its ratio is 0.55 in place of 0.74 (docs/performance.md).
+  // After three seconds V8 still compiles a read, and its ratio was 0.55 in place of 0.74.
   requests({ rounds: 1, seconds: 1, warmUpSeconds: 6 }),
   recovery("kill", 0),
   recovery("outage", 10),
