@@ -158,8 +158,9 @@ export const make = Effect.fnUntraced(function* <E>(options: {
 /**
  * Coalesces the slices of each consumer. Without this layer each slice has a transaction of its own.
  *
- * `sideBySide` bounds the concurrent transactions of a consumer, but for the slices of one that failed. More of them than there are connections would only
- * queue for one. All consumers share these: handlers that hang in all of them hold up the other consumers until their time limit.
+ * `sideBySide` bounds the concurrent transactions of a consumer, except for the slices of a common one that failed. More of them than there are
+ * connections would only queue for one. All consumers share the connections: handlers that hang on all of them hold up the other consumers until their time
+ * limit.
  */
 export const layer = (options: { readonly sideBySide: number }): Layer.Layer<ApplySlice, never, ApplySlice> =>
   Layer.effect(

@@ -9,7 +9,7 @@
  * the connection, so no later statement runs outside of the transaction either.
  *
  * Only the exact bytes of the driver's unprepared `BEGIN` are deferred, and only after all messages before it have arrived completely.
- * Everything else passes unchanged. With our TLS (`platform/tls/Sockets.ts`) it works, too: messages are plain there.
+ * Everything else passes unchanged. With our TLS (`postgres/tls/Sockets.ts`) it works, too: messages are plain there.
  *
  * Protocol: https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY and …/protocol-message-formats.html
  */

@@ -37,7 +37,7 @@ const make = Effect.gen(function* () {
   /** Hands a slice over, and waits until the coalescer has it. */
   const give = (partition: number, records?: number) =>
     Effect.tap(Effect.forkChild(hand(sliceOf(partition, records))), () => Effect.yieldNow)
-  /** The next transaction, after the coalescer has waited for more slices and for the running transaction. */
+  /** The next transaction, after the coalescer has waited for the running one. */
   const next = Effect.andThen(TestClock.adjust("20 millis"), Queue.take(begun))
   return { give, next, none: Effect.andThen(TestClock.adjust("20 millis"), Queue.size(begun)) }
 })
