@@ -32,6 +32,14 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: patchesTest, test: "batches of an older generation are dropped" }
   },
   {
+    name: "lets-kafkajs-fall-behind",
+    breaks: "kafkajs fetches the same records for ever after its position has gone back",
+    file: "src/brokers/kafkajs/KafkaReader.ts",
+    find: "payload.resolveOffset(String(next - 1n))",
+    replace: "void next",
+    seenBy: { file: "test/brokers/kafkajs/KafkaReader.test.ts", test: "kafkajs goes on behind the records" }
+  },
+  {
     name: "commits-for-lost-readers",
     breaks: "a member commits offsets of a partition that another member owns",
     file: "src/brokers/kafkajs/KafkaOffsets.ts",
