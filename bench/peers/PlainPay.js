@@ -4,36 +4,20 @@
  */
 import { randomUUID } from "node:crypto"
 import Http from "node:http"
-import { Pool } from "pg"
 import { answer } from "../outside/Child.ts"
 import { transactionsOf } from "../requests/RecordedPayment.ts"
 import { generator } from "../../src/platform/Ids.ts"
+import { bodyOf, listen, transaction } from "./Plain.js"
 
-// As many as the service's pool.
-const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: 16 })
 const ids = generator(Date.now, randomUUID)
 
-const transaction = async (statements) => {
-  const client = await pool.connect()
-  try {
-    await client.query("BEGIN")
+const run = (statements) =>
+  transaction(async (client) => {
     // `pg` prepares a statement with a name once on each connection, and finds it by its name.
     for (const { name, params, sql } of statements) await client.query({ name, text: sql, values: params })
-    await client.query("COMMIT")
-  } catch (error) {
-    await client.query("ROLLBACK")
-    throw error
-  } finally {
-    client.release()
-  }
-}
+  })
 
 const agent = new Http.Agent({ keepAlive: true })
-const read = async (stream) => {
-  const pieces = []
-  for await (const piece of stream) pieces.push(piece)
-  return JSON.parse(Buffer.concat(pieces).toString())
-}
 
 const charge = async (gateway, body) => {
   const response = await new Promise((resolve, reject) => {
@@ -45,7 +29,7 @@ const charge = async (gateway, body) => {
     request.on("error", reject)
     request.end(JSON.stringify(body))
   })
-  const { status } = await read(response)
+  const { status } = await bodyOf(response)
   if (status !== "captured") throw new Error(`the gateway answered ${response.statusCode}`)
   return status
 }
@@ -58,20 +42,19 @@ answer({
     }
     const pay = async (orderId, body) => {
       const [intent, outcome] = transactionsOf(named, orderId, ids.next)
-      await transaction(intent)
+      await run(intent)
       const status = await charge(gateway, { ...body, orderId })
-      await transaction(outcome)
+      await run(outcome)
       return { orderId, status }
     }
     const server = Http.createServer((request, response) => {
       const send = (status, body) =>
         response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body))
-      read(request)
+      bodyOf(request)
         .then((body) => pay(request.url.split("/")[2], body))
         .then((paid) => send(200, paid))
         .catch((error) => send(500, { error: String(error) }))
     })
-    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve))
-    return `http://127.0.0.1:${server.address().port}`
+    return listen(server)
   }
 })

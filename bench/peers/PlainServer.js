@@ -1,11 +1,8 @@
 /** Orders with `node:http` and `pg` alone: the same rows in one transaction, and no checks, keys, traces, metrics, or limits. */
 import { randomUUID } from "node:crypto"
 import Http from "node:http"
-import { Pool } from "pg"
 import { answer } from "../outside/Child.ts"
-
-// As many as the service's pool.
-const pool = new Pool({ connectionString: process.env.DATABASE_URL, max: 16 })
+import { bodyOf, listen, pool, transaction } from "./Plain.js"
 
 const tables = `
   CREATE TABLE plain_orders (id uuid PRIMARY KEY, customer_id text NOT NULL, currency text NOT NULL, status text NOT NULL, version int NOT NULL,
@@ -20,9 +17,7 @@ const place = async ({ currency, customerId, lines }) => {
   const id = randomUUID()
   const total = lines.reduce((sum, { quantity, unitAmountMinor }) => sum + quantity * unitAmountMinor, 0)
   const order = { id, customerId, currency, status: "pending", version: 1, totalAmountMinor: total, lines }
-  const client = await pool.connect()
-  try {
-    await client.query("BEGIN")
+  return transaction(async (client) => {
     await client.query({
       name: "order",
       text: "INSERT INTO plain_orders VALUES ($1, $2, $3, 'pending', 1, $4, clock_timestamp(), clock_timestamp())",
@@ -44,14 +39,8 @@ const place = async ({ currency, customerId, lines }) => {
       text: "INSERT INTO plain_outbox VALUES ($1, 'orders', $2, 'OrderPlaced', $3, clock_timestamp())",
       values: [randomUUID(), id, JSON.stringify(order)]
     })
-    await client.query("COMMIT")
     return order
-  } catch (error) {
-    await client.query("ROLLBACK")
-    throw error
-  } finally {
-    client.release()
-  }
+  })
 }
 
 const read = async (id) => {
@@ -59,12 +48,6 @@ const read = async (id) => {
   const text = "SELECT sku, quantity, unit_amount_minor FROM plain_lines WHERE order_id = $1 ORDER BY position"
   const lines = await pool.query({ name: "read lines", text, values: [id] })
   return { ...orders.rows[0], lines: lines.rows }
-}
-
-const bodyOf = async (request) => {
-  const pieces = []
-  for await (const piece of request) pieces.push(piece)
-  return JSON.parse(Buffer.concat(pieces).toString())
 }
 
 const server = Http.createServer((request, response) => {
@@ -81,7 +64,6 @@ const server = Http.createServer((request, response) => {
 answer({
   listen: async () => {
     await pool.query(tables)
-    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve))
-    return `http://127.0.0.1:${server.address().port}`
+    return listen(server)
   }
 })

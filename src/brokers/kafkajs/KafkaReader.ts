@@ -95,7 +95,7 @@ export const make = <E, R>({
 
   const offer = (payload: EachBatchPayload) => {
     const { batch } = payload
-    // When a leader moves, two fetches of its partition overlap. kafkajs' position would go back.
+    // When a leader moves, two fetches of its partition overlap, and a batch may repeat records.
     const fresh = batch.messages.filter(({ offset }) => BigInt(offset) >= next)
     const end = BigInt(batch.lastOffset()) + 1n
     if (BigInt(batch.highWatermark) < next) {

@@ -82,8 +82,10 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Whether others may still read that this process needs no wake-ups. */
   let mayBeRead = false
   let tailUntil = 0
-  /** Of the present window: its begin, the wake-ups of others and of this process, and what was found before it. A wake-up of several events counts once, and
-   * the rest of them as others': then a watch may last longer than it has to. */
+  /**
+   * Of the present window: its begin, the wake-ups of others and of this process, and what was found before it. A wake-up of several events counts once, and
+   * the rest of them as others': then a watch may last longer than it has to.
+   */
   let window = { since: 0, elsewhere: 0, here: 0, foundBefore: 0 }
   const isLooking = yield* Latch.make(false)
   const isChanged = yield* Latch.make(false)
