@@ -39,7 +39,15 @@ export interface Wanted {
 /** When two workers claim tasks of one ordering key at once, the second one fails, and its next snapshot shows the first one's claim. */
 const maxCollisions = 10
 
-const decodeNextDue = Rows.one(Schema.Struct({ millis: Schema.NullOr(Schema.Finite) }))
+/** The answer to when the next task is due. */
+export interface NextDue {
+  /** Milliseconds until then, not above 0 where it is due by now; undefined where no task waits for its time. */
+  readonly millis: number | undefined
+  /** The time of this question, by the database's clock. */
+  readonly askedAt: string
+}
+
+const decodeNextDue = Rows.one(Schema.Struct({ millis: Schema.NullOr(Schema.Finite), askedAt: Schema.String }))
 
 export class TaskClaim extends Context.Service<
   TaskClaim,
@@ -49,8 +57,12 @@ export class TaskClaim extends Context.Service<
      * statement for any number of tasks, and it never waits for a lock.
      */
     readonly claim: (wanted: ReadonlyArray<Wanted>, worker: string) => Effect.Effect<ReadonlyArray<ClaimedTask>>
-    /** Milliseconds until the next task of these types becomes due; undefined where none waits for its time. */
-    readonly nextDueMillis: (typeNames: ReadonlyArray<string>) => Effect.Effect<number | undefined>
+    /**
+     * When the first task of these types that became due after `since`, or that will, is due. `since` is `askedAt` of a question before the
+     * last claim: a task that became due between that claim and this question was in neither. Older ones are left out, since a claim that
+     * saw them left them for a reason that takes more than time: an earlier task of their ordering key. Without `since` all are asked for.
+     */
+    readonly nextDue: (typeNames: ReadonlyArray<string>, since?: string) => Effect.Effect<NextDue>
   }
 >()("paid-once/tasks/TaskClaim") {
   static readonly layer: Layer.Layer<TaskClaim, never, SqlClient.SqlClient> = Layer.effect(
@@ -107,24 +119,27 @@ export class TaskClaim extends Context.Service<
         Effect.orDie
       )
 
-      const nextDueMillis = Effect.fnUntraced(function* (typeNames: ReadonlyArray<string>) {
-        const { millis } = yield* decodeNextDue(sql`
-          SELECT min(extract(epoch FROM next.execute_at - clock.now) * 1000)::float8 AS millis
-          FROM unnest(${[...typeNames]}::text[]) AS wanted(task_type)
-          CROSS JOIN (SELECT clock_now() AS now) AS clock
-          CROSS JOIN ${levels}
-          CROSS JOIN LATERAL (
-            SELECT t.execute_at FROM outbox_tasks AS t
-            WHERE t.state IN ('pending', 'failed')
-              AND t.task_type = wanted.task_type AND t.priority = level.priority AND t.execute_at > clock.now
-            ORDER BY t.execute_at, t.seq LIMIT 1
-          ) AS next`)
-        return millis ?? undefined
+      const nextDue = Effect.fnUntraced(function* (typeNames: ReadonlyArray<string>, since?: string) {
+        const { askedAt, millis } = yield* decodeNextDue(sql`
+          SELECT clock.now::text AS "askedAt", (
+            -- Rounded up: a timer knows whole milliseconds, and one that ends before the task is due has to be set again.
+            SELECT ceil(extract(epoch FROM min(next.execute_at) - clock.now) * 1000)::float8
+            FROM unnest(${[...typeNames]}::text[]) AS wanted(task_type)
+            CROSS JOIN ${levels}
+            CROSS JOIN LATERAL (
+              SELECT t.execute_at FROM outbox_tasks AS t
+              WHERE t.state IN ('pending', 'failed') AND t.task_type = wanted.task_type AND t.priority = level.priority
+                AND t.execute_at > ${since ?? "-infinity"}::timestamptz
+              ORDER BY t.execute_at, t.seq LIMIT 1
+            ) AS next
+          ) AS millis
+          FROM (SELECT clock_now() AS now) AS clock`)
+        return { askedAt, millis: millis ?? undefined }
       }, Effect.orDie)
 
       return TaskClaim.of({
         claim: (wanted, worker) => (wanted.length === 0 ? Effect.succeed([]) : claim(wanted, worker)),
-        nextDueMillis
+        nextDue
       })
     })
   )

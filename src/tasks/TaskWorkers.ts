@@ -65,6 +65,7 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const ended: Array<{ readonly task: ClaimedTask; readonly result: RunResult }> = []
   // Set while there are more due tasks than room: then the end of a run is followed by a claim.
   let backlog = false
+  let askedAt: string | undefined
 
   const sleep = Effect.fnUntraced(function* (millis: number, stamp: Effect.Effect<void>) {
     for (let left = millis; left > 0; left -= napMillis) {
@@ -159,8 +160,11 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
   const claimOrWait = Effect.fnUntraced(function* (stamp: Effect.Effect<void>) {
     yield* toClaim.close
     if (yield* claimAndStart) return
-    const next = yield* claims.nextDueMillis(worker.typeNames)
-    yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next ?? pollMillis, pollMillis), stamp))
+    // A type without room waits for the end of a run, and not for a time.
+    const withRoom = worker.typeNames.filter((typeName) => worker.free(typeName) > 0)
+    const next = yield* claims.nextDue(withRoom, askedAt)
+    askedAt = next.askedAt
+    yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next.millis ?? pollMillis, pollMillis), stamp))
   })
   yield* Supervised.forkLoop("task claims", claimOrWait)
 

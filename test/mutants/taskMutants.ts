@@ -38,6 +38,14 @@ export const taskMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: claimsAndLeases, test: "a type whose tasks have several priorities" }
   },
   {
+    name: "due-in-neither",
+    breaks: "a task that becomes due between a claim and the question for the next due one waits for the poll",
+    file: claim,
+    find: 'AND t.execute_at > ${since ?? "-infinity"}::timestamptz',
+    replace: "AND t.execute_at > clock.now",
+    seenBy: { file: "test/tasks/Workers.test.ts", test: "a task that becomes due between a claim" }
+  },
+  {
     name: "cleans-up-a-day-early",
     breaks: "a finished task is deleted, with its idempotency key, a day before its retention is over",
     file: cleanup,

@@ -234,9 +234,9 @@ it.live("no task of a paused type begins; on resuming they run at once", () =>
     yield* TaskSupport.enqueue(TaskSupport.taskType("paused"), { number: 1 })
     yield* TaskSupport.enqueue(TaskSupport.taskType("other"), { number: 2 })
     assert.strictEqual(yield* Mailbox.take(told), "other")
-    const { claim, nextDueMillis } = yield* TaskClaim
+    const { claim, nextDue } = yield* TaskClaim
     assert.deepStrictEqual(yield* claim([{ typeName: "paused", free: 1 }], "a worker"), [])
-    assert.isUndefined(yield* nextDueMillis(["paused"]))
+    assert.isUndefined((yield* nextDue(["paused"])).millis)
     yield* decide("resume", { kind: "task type", name: "paused" })
     assert.strictEqual(yield* Mailbox.take(told), "paused")
   }).pipe(

@@ -72,19 +72,24 @@ layer(services, { excludeTestServices: true })("TaskClaim and TaskLeases", (it) 
       })
   )
 
-  it.effect("nextDueMillis names the earliest task that is not due yet, whatever its priority", () =>
-    Effect.gen(function* () {
-      yield* clear
-      const { nextDueMillis } = yield* TaskClaim
-      yield* enqueue(plain, { number: 1 })
-      yield* enqueue(taskType("other"), { number: 2 }, { delayMillis: minute })
-      assert.strictEqual(yield* nextDueMillis([plain.name]), undefined)
-      yield* enqueue(plain, { number: 3 }, { delayMillis: 3 * minute, priority: 5 })
-      yield* enqueue(plain, { number: 4 }, { delayMillis: 2 * minute, priority: -5 })
-      const millis = yield* nextDueMillis([plain.name])
-      assert.isAtMost(millis!, 2 * minute)
-      assert.isAbove(millis!, minute)
-    })
+  it.effect(
+    "nextDue names the first task that became due since the last question, or will, whatever its priority",
+    () =>
+      Effect.gen(function* () {
+        yield* clear
+        const { nextDue } = yield* TaskClaim
+        yield* enqueue(taskType("other"), { number: 2 }, { delayMillis: minute })
+        assert.isUndefined((yield* nextDue([plain.name])).millis)
+        yield* enqueue(plain, { number: 1 })
+        const first = yield* nextDue([plain.name])
+        assert.isAtMost(first.millis!, 0)
+        assert.isUndefined((yield* nextDue([plain.name], first.askedAt)).millis)
+        yield* enqueue(plain, { number: 3 }, { delayMillis: 3 * minute, priority: 5 })
+        yield* enqueue(plain, { number: 4 }, { delayMillis: 2 * minute, priority: -5 })
+        const second = yield* nextDue([plain.name], first.askedAt)
+        assert.isAtMost(second.millis!, 2 * minute)
+        assert.isAbove(second.millis!, minute)
+      })
   )
 
   it.effect("a late worker's heartbeat neither renews the next owner's lease nor keeps its own handler going", () =>

@@ -74,7 +74,7 @@ layer(services, { excludeTestServices: true })("plans", (it) => {
       assert.include(sweep.indexes, "outbox_tasks_leases")
       assert.notInclude(sweep.scans, "outbox_tasks")
 
-      const next = yield* planned(claims.nextDueMillis(["plain", "other"]))
+      const next = yield* planned(claims.nextDue(["plain", "other"]))
       assert.deepStrictEqual(next, { indexes: ["outbox_tasks_due"], scans: [] })
 
       const samples = yield* planned(TaskMetrics.counts)

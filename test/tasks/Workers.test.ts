@@ -4,6 +4,7 @@ import { Context, Deferred, Effect, Exit, Fiber, Layer, Metric, Queue, Scope, Su
 import { SqlClient } from "effect/sql"
 import * as TaskHandler from "../../src/tasks/TaskHandler.ts"
 import { Tasks } from "../../src/tasks/Tasks.ts"
+import { TaskClaim } from "../../src/tasks/TaskClaim.ts"
 import { TaskWorkers } from "../../src/tasks/TaskWorkers.ts"
 import { ControlConnection } from "../../src/platform/ControlConnection.ts"
 import { WakeupSettings } from "../../src/platform/Wakeups.ts"
@@ -97,6 +98,30 @@ describe("TaskWorkers", () => {
           readonly early: number
         }>`SELECT count(*)::int4 AS early FROM outbox_tasks WHERE finished_at < execute_at`
         assert.strictEqual(row!.early, 0)
+      }).pipe(Effect.provideContext(context))
+    }).pipe(Effect.provide(world(withoutPoll)))
+  )
+
+  it.live("a task that becomes due between a claim and the question for the next due one runs without a poll", () =>
+    Effect.gen(function* () {
+      const { handler, told } = yield* teller
+      const context = yield* Layer.build(Layer.provideMerge(steps, enqueuer))
+      yield* Effect.gen(function* () {
+        yield* install
+        yield* enqueue(plain, { number: 1 }, { delayMillis: 3_600_000 })
+        const claims = yield* TaskClaim
+        // Each question comes an hour late: the task is due by the first one.
+        const late = TaskClaim.of({
+          claim: claims.claim,
+          nextDue: (...question) =>
+            advance("1 hour").pipe(
+              Effect.orDie,
+              Effect.andThen(claims.nextDue(...question)),
+              Effect.provideContext(context)
+            )
+        })
+        yield* Layer.build(TaskWorkers.layer([handler])).pipe(Effect.provideService(TaskClaim, late))
+        assert.strictEqual(yield* told, 1)
       }).pipe(Effect.provideContext(context))
     }).pipe(Effect.provide(world(withoutPoll)))
   )

@@ -28,8 +28,13 @@ export const layer: Layer.Layer<TaskClaim, never, TaskClaim | TaskWakeup> = Laye
             worker
           )
         ),
-      nextDueMillis: (typeNames) =>
-        Effect.suspend(() => claims.nextDueMillis(typeNames.filter((typeName) => !paused.includes(typeName))))
+      nextDue: (typeNames, since) =>
+        Effect.suspend(() =>
+          claims.nextDue(
+            typeNames.filter((typeName) => !paused.includes(typeName)),
+            since
+          )
+        )
     })
   })
 )
