@@ -5,7 +5,7 @@
  * publish first. Instead each lane has one owner (platform/Ownership.ts), and the fetch takes no locks.
  */
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, SqlError, Statement } from "effect/sql"
+import { SqlClient, SqlError } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
@@ -15,6 +15,8 @@ import { TurnConnection } from "./TurnConnection.ts"
 export interface QueuedEvent extends StoredEvent {
   readonly lane: Lane
   readonly seq: bigint
+  /** Where Postgres keeps its row. */
+  readonly ctid: string
   /** The size of its record, which counts towards the bounds of a batch. */
   readonly recordBytes: number
   /** Its aggregate is held behind an event that the broker refused (holds/Holds.ts): it must not be sent from the queue. */
@@ -86,7 +88,10 @@ export interface QueueService {
    * only at the end. Events of held aggregates are included, marked `held`.
    */
   readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
-  /** Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless. See {@link warnOfSharedId}. */
+  /**
+   * Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless, and so is one of rows that have moved
+   * since the fetch: they stay, and are sent again. See {@link warnOfSharedId}.
+   */
   readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}), and the age of the oldest one in seconds. */
   readonly pending: (
@@ -116,12 +121,12 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
       /** The lanes of the views with the `seq` to begin at, as columns for `unnest`. */
       const lanesOf = (views: ReadonlyArray<LaneView>) =>
         sql`${views.map(({ lane }) => lane)}::int2[], ${views.map(({ from }) => from?.seq ?? 0n)}::int8[]`
-      /** The lane's first `seq`, or 0 if the server has restarted since the mark was found. Evaluated once per statement. */
+      /** The lane's first `seq`, or 0 if the server has restarted since the mark was found: a SELECT of its own is asked once, and not for each lane. */
       const startIn = (views: ReadonlyArray<LaneView>) => {
         const server = views.find(({ from }) => from !== undefined)?.from?.server
         return server === undefined
           ? sql`0`
-          : sql`CASE WHEN pg_postmaster_start_time()::text = ${server}::text THEN lane.start ELSE 0 END`
+          : sql`CASE WHEN (SELECT pg_postmaster_start_time()::text = ${server}::text) THEN lane.start ELSE 0 END`
       }
       /** The conditions for what the views leave out. A statement without any has its own plan. */
       const exclusions = (views: ReadonlyArray<LaneView>) => {
@@ -135,25 +140,6 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
           AND (e.aggregate_type, e.aggregate_id) NOT IN (SELECT * FROM unnest(
             ${aggregates.map(({ aggregateType }) => aggregateType)}::text[], ${aggregates.map(({ aggregateId }) => aggregateId)}::text[]))`
         return sql`${topics.length === 0 ? sql`` : withoutTopics}${aggregates.length === 0 ? sql`` : withoutAggregates}`
-      }
-
-      /**
-       * Makes the statement's commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the
-       * disk would cost a lane milliseconds, and would delay the commits of business transactions.
-       */
-      const asynchronously = sql`SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0`
-
-      /** Deletes one run. The lane's index returns and locks its rows in order of `seq`. */
-      const deleted = ({ events, lane, receipt }: Acknowledged) => {
-        // No event has seq 0. The driver knows no type of an array without elements, so Postgres would plan each number of them anew.
-        const seqs = events.length === 0 ? [0n] : events.map(({ seq }) => seq)
-        return archive
-          ? sql`
-              DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[])
-              RETURNING *, ${receipt.partition}::int4 AS broker_partition,
-                        -- The event's index in the run, which is in order of seq: a binary search.
-                        ${receipt.baseOffset}::int8 + width_bucket(seq, ${seqs}::int8[]) - 1 AS broker_offset`
-          : sql`DELETE FROM outbox_events WHERE lane = ${lane}::int2 AND seq = ANY (${seqs}::int8[]) RETURNING 1`
       }
 
       return Queue.of({
@@ -172,15 +158,17 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
+          const lanes = parts.map(({ lane }) => lane)
           // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
           const rows = yield* ((yield* TurnConnection) ?? sql)<QueuedEvent & { readonly followed: boolean }>`
-            SELECT e.lane, e.seq, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
+            SELECT e.lane, e.seq, e.ctid::text AS ctid, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
                    e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
                    to_char(e.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
                    e.trace_id AS "traceId", e.span_id AS "spanId", e.record_bytes AS "recordBytes", e.data::text AS data, e.followed,
-                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule.
+                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule. Lanes between may be of others.
                    (e.aggregate_type, e.aggregate_id) IN (
-                     SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ANY (${parts.map(({ lane }) => lane)}::int2[])
+                     SELECT aggregate_type, aggregate_id FROM outbox_holds
+                     WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2
                    ) AS held
             FROM unnest(${lanesOf(parts)}, ${parts.map(({ events }) => events)}::int4[], ${parts.map(({ bytes }) => bytes)}::int8[])
               AS lane(lane, start, events, bytes)
@@ -189,7 +177,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
                 SELECT *, row_number() OVER in_order AS position, sum(record_bytes) OVER in_order AS bytes_to_here,
                        lead(true, 1, false) OVER in_order AS followed
                 FROM (
-                  SELECT * FROM outbox_events AS e
+                  SELECT e.ctid, e.* FROM outbox_events AS e
                   WHERE e.lane = lane.lane AND e.seq >= ${startIn(parts)} ${exclusions(parts)}
                   -- One more than the part: so its last event tells whether the lane is worth another fetch.
                   ORDER BY e.lane, e.seq LIMIT lane.events + 1
@@ -203,32 +191,16 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 
         mark: Effect.fnUntraced(function* (runs) {
           if (runs.length === 0) return
-          const statement = (yield* TurnConnection) ?? sql
-          const named = padded(inLockOrder(runs)).map((run, index) => ({
-            name: sql(`run_${index}`),
-            rows: deleted(run)
-          }))
-          const runsOf = named.map(({ name, rows }) => sql`${name} AS (${rows})`)
-          const published = sql`(${unionAll(named.map(({ name }) => sql`SELECT * FROM ${name}`))}) AS published`
-          if (!archive)
-            return yield* Effect.asVoid(
-              statement`WITH ${sql.csv(runsOf)} SELECT count(*) FROM (${asynchronously}) AS asynchronous, ${published}`
-            )
-          const archiving = sql`
-            INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                                   occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
-            SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                   occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
-            FROM (${asynchronously}) AS asynchronous, ${published}`
-          yield* statement`WITH ${sql.csv(runsOf)} ${archiving}`.pipe(
+          const client = (yield* TurnConnection) ?? sql
+          const rows = acknowledgedRows(runs)
+          if (!archive) return yield* Effect.asVoid(client.unsafe(deleting, rows.slice(0, 2)))
+          yield* client.unsafe(archiving, rows).pipe(
             Effect.catchIf(
               ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
               () =>
                 // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
                 Effect.flatMap(
-                  sharedIds(statement`
-                  WITH ${sql.csv([...runsOf, sql`archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)`])}
-                  SELECT event_id::text AS "eventId" FROM ${published} EXCEPT ALL SELECT event_id::text FROM archived`),
+                  sharedIds(client.unsafe(archivingOnce, rows)),
                   Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
                 )
             )
@@ -258,14 +230,62 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 /** A view of every lane. */
 export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lane }))
 
-const unionAll = Statement.join(" UNION ALL ", false)
-
-/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all for one topic. */
-const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
-  const last = runs.at(-1)!
-  const length = 2 ** Math.ceil(Math.log2(runs.length))
-  return [...runs, ...Array.from({ length: length - runs.length }, () => ({ ...last, events: [] }))]
+/**
+ * The rows of a mark, as the parameters of {@link deleted} and {@link published}: arrays in order of `seq`. It looks numbers up in them by a binary search.
+ *
+ * Without an event each array has an element that names no row: the driver knows no type of an empty array, so Postgres would plan another statement.
+ */
+const acknowledgedRows = (runs: ReadonlyArray<Acknowledged>) => {
+  const rows = runs.flatMap(({ events, receipt: { baseOffset, partition } }) =>
+    events.map(({ ctid, seq }, index) => ({ ctid, seq, partition, offset: baseOffset + BigInt(index) }))
+  )
+  if (rows.length === 0) rows.push({ ctid: "(0,0)", seq: 0n, partition: 0, offset: 0n })
+  rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))
+  return [
+    rows.map(({ ctid }) => ctid),
+    rows.map(({ seq }) => seq),
+    rows.map(({ partition }) => partition),
+    rows.map(({ offset }) => offset)
+  ]
 }
+
+/**
+ * Deletes the rows where the fetch found them, without a look into an index. Another row may be there by now, so its number has to be the same.
+ *
+ * All marks lock their rows in order of `ctid`, in which Postgres reads them: an old owner's and the new owner's can't deadlock. Other statements skip
+ * locked rows. Written by hand: a template would be put together anew for each mark.
+ */
+const deleted = `
+  DELETE FROM outbox_events WHERE ctid = ANY ($1::text[]::tid[]) AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`
+
+const published = `
+  published AS (
+    ${deleted}
+    RETURNING *, ($3::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
+              ($4::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset
+  )`
+
+/**
+ * Makes the statement's commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the
+ * disk would cost a lane milliseconds, and would delay the commits of business transactions.
+ */
+const asynchronous = `(SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0) AS asynchronous`
+
+const deleting = `WITH published AS (${deleted} RETURNING 1) SELECT count(*) FROM ${asynchronous}, published`
+
+const intoArchive = `
+  INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+                         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
+  SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
+         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
+  FROM ${asynchronous}, published`
+
+const archiving = `WITH ${published} ${intoArchive}`
+
+/** Leaves out the events whose id is in the archive, and names them. */
+const archivingOnce = `
+  WITH ${published}, archived AS (${intoArchive} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)
+  SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
 
 const dividedByLane = (
   parts: ReadonlyArray<LanePart>,
@@ -288,11 +308,3 @@ const dividedByLane = (
     return { lane, events, isCut: events.at(-1)?.followed === true }
   })
 }
-
-/** All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip locked rows. */
-const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
-  runs.toSorted(
-    (one, other) =>
-      one.lane - other.lane ||
-      (one.topic < other.topic ? -1 : one.topic > other.topic ? 1 : Number(one.events[0]!.seq - other.events[0]!.seq))
-  )

@@ -114,23 +114,28 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/HeldHeads.test.ts", test: "due heads are sent eight at most" }
   },
   {
-    name: "marks-in-any-order",
-    breaks: "a zombie's mark and its successor's deadlock, and Postgres ends one of them",
+    name: "deletes-whatever-is-there",
+    breaks: "a late mark deletes an event that nobody has sent, since it lies where a marked one was",
     file: "src/outbox/Queue.ts",
-    find: "padded(inLockOrder(runs))",
-    replace: "padded(runs)",
-    seenBy: { file: "test/outbox/RowLocks.test.ts", test: "two marks of the same runs" }
+    find: " AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`",
+    replace: "`",
+    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark leaves a row alone that lies where" }
   },
   {
-    name: "padding-without-a-type",
-    breaks: "Postgres plans a wide mark anew nearly each time, which takes some forty milliseconds",
+    name: "marks-in-the-order-of-runs",
+    breaks: "the binary search misses events of a mark, which are sent for ever",
     file: "src/outbox/Queue.ts",
-    find: "events.length === 0 ? [0n] : events.map",
-    replace: "events.map",
-    seenBy: {
-      file: "test/outbox/MarkStatements.test.ts",
-      test: "as many lanes as fit into one width are one statement"
-    }
+    find: "  rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))\n",
+    replace: "",
+    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark archives each event" }
+  },
+  {
+    name: "empty-arrays-without-a-type",
+    breaks: "the mark that warms up is another statement than those that follow",
+    file: "src/outbox/Queue.ts",
+    find: '  if (rows.length === 0) rows.push({ ctid: "(0,0)", seq: 0n, partition: 0, offset: 0n })\n',
+    replace: "",
+    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "all marks are one statement" }
   },
   {
     name: "goes-on-after-the-stop",

@@ -35,7 +35,7 @@ const columns = `lane, seq, event_id, topic, event_type, schema_version, aggrega
 
 /** The same, as a dispatcher reads an event. */
 export const eventColumns = (table: string) =>
-  `${table}.lane, ${table}.seq, ${table}.event_id::text AS "eventId", ${table}.topic, ${table}.event_type AS "eventType",
+  `${table}.lane, ${table}.seq, ${table}.ctid::text AS ctid, ${table}.event_id::text AS "eventId", ${table}.topic, ${table}.event_type AS "eventType",
    ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType", ${table}.aggregate_id AS "aggregateId",
    ${table}.aggregate_version AS "aggregateVersion",
    to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",

@@ -23,17 +23,14 @@ export const WarmUpSettings = Context.Reference<{
   defaultValue: () => ({ topics: [], limitMillis: 2_000 })
 })
 
-/** The widths that the queue pads a mark to, up to a run of each lane. Marks of several topics may have more. */
-const widths = [1, 2, 4, 8, 16, 32, 64]
-
 /** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */
 const repetitions = 50
 
 /** How often the statements of a small turn are run, for each form of the fetch. docs/performance-log.md has the p99 of the first events with and without. */
 const turns = 60
 
-/** No event has these lanes. The queue orders a mark's runs by lane, so each run has its own. */
-const nowhere = (index: number) => (laneCount + index) as Lane
+/** No event has this lane. */
+const nowhere = laneCount as Lane
 
 const event: StoredEvent = {
   eventId: "00000000-0000-7000-8000-000000000000",
@@ -52,20 +49,13 @@ const event: StoredEvent = {
 /** Plans the statements, and repeats those of a small turn. */
 const statements = Effect.gen(function* () {
   const queue = yield* Queue
-  const runs = (width: number): ReadonlyArray<Acknowledged> =>
-    Array.makeBy(width, (index) => ({
-      lane: nowhere(index),
-      topic: "",
-      events: [],
-      receipt: { partition: 0, baseOffset: 0n }
-    }))
+  const nothing: Acknowledged = { lane: nowhere, topic: "", events: [], receipt: { partition: 0, baseOffset: 0n } }
   // With a low-water mark, which the lanes get after a second, the statement is another one.
-  const views = [{ lane: nowhere(0) }, { lane: nowhere(0), from: { seq: 0n, server: "none" } }]
-  for (const width of widths) yield* queue.mark(runs(width))
+  const views = [{ lane: nowhere }, { lane: nowhere, from: { seq: 0n, server: "none" } }]
   for (let turn = 0; turn < turns; turn++) {
     for (const view of views) {
       yield* queue.ready([view])
-      yield* Effect.all([queue.mark(runs(1)), queue.fetch([{ ...view, events: 1, bytes: 1 }])], { concurrency: 2 })
+      yield* Effect.all([queue.mark([nothing]), queue.fetch([{ ...view, events: 1, bytes: 1 }])], { concurrency: 2 })
     }
   }
 })
