@@ -7,8 +7,10 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
+import { eventColumns, isHeld, isSameServer } from "./EventRows.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
+import { archiving, archivingOnce, deleting } from "./MarkStatements.ts"
 import { TurnConnection } from "./TurnConnection.ts"
 
 /** An event in the queue. `seq` is its position in the lane. */
@@ -108,6 +110,9 @@ export const warnOfSharedId = (eventId: string) =>
 /** Counting a large backlog takes database time that publishing it needs. */
 export const pendingCountLimit = 100_000
 
+/** `followed`: the lane has a next event. */
+type FetchedRow = QueuedEvent & { readonly followed?: boolean }
+
 const sharedIds = Rows.all(Schema.Struct({ eventId: Schema.String }))
 const pendingRow = Rows.one(Schema.Struct({ count: Schema.Finite, seconds: Schema.Finite }))
 
@@ -121,12 +126,10 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
       /** The lanes of the views with the `seq` to begin at, as columns for `unnest`. */
       const lanesOf = (views: ReadonlyArray<LaneView>) =>
         sql`${views.map(({ lane }) => lane)}::int2[], ${views.map(({ from }) => from?.seq ?? 0n)}::int8[]`
-      /** The lane's first `seq`, or 0 if the server has restarted since the mark was found: a SELECT of its own is asked once, and not for each lane. */
+      /** The lane's first `seq`, or 0 if the server has restarted since the mark was found. */
       const startIn = (views: ReadonlyArray<LaneView>) => {
         const server = views.find(({ from }) => from !== undefined)?.from?.server
-        return server === undefined
-          ? sql`0`
-          : sql`CASE WHEN (SELECT pg_postmaster_start_time()::text = ${server}::text) THEN lane.start ELSE 0 END`
+        return server === undefined ? sql`0` : sql`CASE WHEN ${isSameServer(sql, server)} THEN lane.start ELSE 0 END`
       }
       /** The conditions for what the views leave out. A statement without any has its own plan. */
       const exclusions = (views: ReadonlyArray<LaneView>) => {
@@ -158,18 +161,10 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
-          const lanes = parts.map(({ lane }) => lane)
+          if (parts.length === 0) return []
           // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
-          const rows = yield* ((yield* TurnConnection) ?? sql)<QueuedEvent & { readonly followed: boolean }>`
-            SELECT e.lane, e.seq, e.ctid::text AS ctid, e.event_id::text AS "eventId", e.topic, e.event_type AS "eventType", e.schema_version AS "schemaVersion",
-                   e.aggregate_type AS "aggregateType", e.aggregate_id AS "aggregateId", e.aggregate_version AS "aggregateVersion",
-                   to_char(e.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-                   e.trace_id AS "traceId", e.span_id AS "spanId", e.record_bytes AS "recordBytes", e.data::text AS data, e.followed,
-                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule. Lanes between may be of others.
-                   (e.aggregate_type, e.aggregate_id) IN (
-                     SELECT aggregate_type, aggregate_id FROM outbox_holds
-                     WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2
-                   ) AS held
+          const rows = yield* ((yield* TurnConnection) ?? sql)<FetchedRow>`
+            SELECT ${sql.literal(eventColumns("e"))}, e.followed, ${isHeld(sql, parts)} AS held
             FROM unnest(${lanesOf(parts)}, ${parts.map(({ events }) => events)}::int4[], ${parts.map(({ bytes }) => bytes)}::int8[])
               AS lane(lane, start, events, bytes)
             CROSS JOIN LATERAL (
@@ -231,9 +226,8 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lane }))
 
 /**
- * The rows of a mark, as the parameters of {@link deleted} and {@link published}: arrays in order of `seq`. It looks numbers up in them by a binary search.
- *
- * Without an event each array has an element that names no row: the driver knows no type of an empty array, so Postgres would plan another statement.
+ * The parameters of a mark, in order of `seq`. Without an event each has an element that names no row: the driver knows no type of an empty array, so
+ * Postgres would plan another statement.
  */
 const acknowledgedRows = (runs: ReadonlyArray<Acknowledged>) => {
   const rows = runs.flatMap(({ events, receipt: { baseOffset, partition } }) =>
@@ -241,57 +235,16 @@ const acknowledgedRows = (runs: ReadonlyArray<Acknowledged>) => {
   )
   if (rows.length === 0) rows.push({ ctid: "(0,0)", seq: 0n, partition: 0, offset: 0n })
   rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))
-  return [
-    rows.map(({ ctid }) => ctid),
-    rows.map(({ seq }) => seq),
-    rows.map(({ partition }) => partition),
-    rows.map(({ offset }) => offset)
-  ]
+  const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
+  return [column("ctid"), column("seq"), column("partition"), column("offset")]
 }
 
-/**
- * Deletes the rows where the fetch found them, without a look into an index. Another row may be there by now, so its number has to be the same.
- *
- * All marks lock their rows in order of `ctid`, in which Postgres reads them: an old owner's and the new owner's can't deadlock. Other statements skip
- * locked rows. Written by hand: a template would be put together anew for each mark.
- */
-const deleted = `
-  DELETE FROM outbox_events WHERE ctid = ANY ($1::text[]::tid[]) AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`
-
-const published = `
-  published AS (
-    ${deleted}
-    RETURNING *, ($3::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
-              ($4::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset
-  )`
-
-/**
- * Makes the statement's commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the
- * disk would cost a lane milliseconds, and would delay the commits of business transactions.
- */
-const asynchronous = `(SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0) AS asynchronous`
-
-const deleting = `WITH published AS (${deleted} RETURNING 1) SELECT count(*) FROM ${asynchronous}, published`
-
-const intoArchive = `
-  INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
-  SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
-  FROM ${asynchronous}, published`
-
-const archiving = `WITH ${published} ${intoArchive}`
-
-/** Leaves out the events whose id is in the archive, and names them. */
-const archivingOnce = `
-  WITH ${published}, archived AS (${intoArchive} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)
-  SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
-
-const dividedByLane = (
+/** What was fetched, for each part. */
+export const dividedByLane = (
   parts: ReadonlyArray<LanePart>,
-  rows: ReadonlyArray<QueuedEvent & { readonly followed: boolean }>
+  rows: ReadonlyArray<FetchedRow>
 ): ReadonlyArray<Fetched> => {
-  const lanes = new Map<Lane, Array<QueuedEvent & { readonly followed: boolean }>>()
+  const lanes = new Map<Lane, Array<FetchedRow>>()
   let areInOrder = true
   for (const row of rows) {
     const events = lanes.get(row.lane)

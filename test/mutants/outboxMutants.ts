@@ -7,6 +7,9 @@ const pipeline = "src/outbox/Pipeline.ts"
 const laneByLane = "src/outbox/LaneByLane.ts"
 const flights = "src/outbox/Flights.ts"
 
+const oneScan = "src/postgres/fast/OneScan.ts"
+const oneScanTest = "test/postgres/fast/OneScan.test.ts"
+
 export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "publishes-the-first-alone",
@@ -116,7 +119,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   {
     name: "deletes-whatever-is-there",
     breaks: "a late mark deletes an event that nobody has sent, since it lies where a marked one was",
-    file: "src/outbox/Queue.ts",
+    file: "src/outbox/MarkStatements.ts",
     find: " AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`",
     replace: "`",
     seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark leaves a row alone that lies where" }
@@ -128,6 +131,46 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "  rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))\n",
     replace: "",
     seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark archives each event" }
+  },
+  {
+    name: "scans-no-further",
+    breaks: "events behind the sixty-fourth wait for the next look",
+    file: oneScan,
+    find: "if (rows.length <= mostEvents) {",
+    replace: "if (true) {",
+    seenBy: { file: oneScanTest, test: "after a scan that did not come to the end" }
+  },
+  {
+    name: "scans-more-than-a-part",
+    breaks: "a fetch brings more events or bytes of a lane than it may",
+    file: oneScan,
+    find: "if (found.every((ofLane, index) => fits(ofLane, parts[index]!))) return found",
+    replace: "return found",
+    seenBy: { file: oneScanTest, test: "more of a lane than its part" }
+  },
+  {
+    name: "scans-from-the-first-mark",
+    breaks: "events of lanes whose low-water mark is smaller than the first lane's wait for ever",
+    file: oneScan,
+    find: "if (least === undefined || from.seq < least.seq) least = from",
+    replace: "if (least === undefined) least = from",
+    seenBy: { file: oneScanTest, test: "a lane whose mark lies behind" }
+  },
+  {
+    name: "scans-what-is-paused",
+    breaks: "events of a paused topic are sent",
+    file: oneScan,
+    find: "parts.some(leavesOut)",
+    replace: "false",
+    seenBy: { file: oneScanTest, test: "few lanes, lanes without a mark" }
+  },
+  {
+    name: "scans-by-void-marks",
+    breaks: "after a failover events below the marks of the old server wait for ever",
+    file: oneScan,
+    find: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END",
+    replace: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE ${seq}::int8 END",
+    seenBy: { file: oneScanTest, test: "marks from before a restart" }
   },
   {
     name: "empty-arrays-without-a-type",

@@ -103,9 +103,9 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "sends-local-time",
     breaks: "every event is sent with a time that is hours beside the one at which it occurred",
-    file: "src/outbox/Queue.ts",
-    find: "to_char(e.occurred_at AT TIME ZONE 'UTC'",
-    replace: "to_char(e.occurred_at",
+    file: "src/outbox/EventRows.ts",
+    find: "to_char(${table}.occurred_at AT TIME ZONE 'UTC'",
+    replace: "to_char(${table}.occurred_at",
     seenBy: { file: "test/outbox/Times.test.ts", test: "the queue, the history and a replay" }
   },
   {
@@ -139,7 +139,7 @@ export const timeZoneMutants: ReadonlyArray<Mutant> = [
   {
     name: "retries-local-time",
     breaks: "an event that was refused once is sent with a time that is hours beside the one at which it occurred",
-    file: "src/outbox/holds/HeldRows.ts",
+    file: "src/outbox/EventRows.ts",
     find: `to_char(\${table}.occurred_at AT TIME ZONE 'UTC'`,
     replace: `to_char(\${table}.occurred_at`,
     seenBy: { file: "test/outbox/Times.test.ts", test: "a refused event keeps the time" }

@@ -13,7 +13,7 @@ const most = {
   /** Lines of code: without comments and blank lines. */
   code: 4_500,
   /** All lines of the files: the present count, rounded up. */
-  all: 6_430
+  all: 6_460
 }
 
 interface Size {

@@ -33,15 +33,6 @@ const movedPiece = Rows.one(Schema.Struct({ first: Schema.NullOr(Schema.BigInt),
 const columns = `lane, seq, event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
   occurred_at, trace_id, span_id, record_bytes, data`
 
-/** The same, as a dispatcher reads an event. */
-export const eventColumns = (table: string) =>
-  `${table}.lane, ${table}.seq, ${table}.ctid::text AS ctid, ${table}.event_id::text AS "eventId", ${table}.topic, ${table}.event_type AS "eventType",
-   ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType", ${table}.aggregate_id AS "aggregateId",
-   ${table}.aggregate_version AS "aggregateVersion",
-   to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId",
-   ${table}.record_bytes AS "recordBytes", ${table}.data::text AS data`
-
 type InTransaction<A> = Effect.Effect<A, SqlError.SqlError, Transaction>
 
 const transact = <A>(use: (sql: Transaction["Service"]["sql"]) => Effect.Effect<A, SqlError.SqlError>) =>

@@ -29,6 +29,7 @@ import * as Rows from "../../platform/Rows.ts"
 import { Transaction } from "../../platform/Transaction.ts"
 import { Lane } from "../Lane.ts"
 import { type LaneView, type QueuedEvent, QueueSettings, type Receipt } from "../Queue.ts"
+import { eventColumns } from "../EventRows.ts"
 import * as HeldRows from "./HeldRows.ts"
 import * as HoldRetries from "./HoldRetries.ts"
 import { dueLimit, type HeldEvent, Holds, type HoldsService, type Refused } from "./Holds.ts"
@@ -175,7 +176,7 @@ export const layer: Layer.Layer<Holds, never, PgClient.PgClient> = Layer.effect(
       // oxlint-disable-next-line paid-once/decoded-rows -- the same columns as the fetch, and as that one a part of each round
       const rows = yield* sql<HeldEvent & { readonly isFirst: boolean }>`
           SELECT * FROM (
-            SELECT ${sql.literal(HeldRows.eventColumns("p"))}, h.attempts, h.next_attempt_at AS "nextAttemptAt",
+            SELECT ${sql.literal(eventColumns("p"))}, h.attempts, h.next_attempt_at AS "nextAttemptAt",
                    row_number() OVER (PARTITION BY h.lane ORDER BY h.next_attempt_at, h.seq) AS turn,
                    NOT EXISTS (SELECT FROM outbox_parked AS q
                                WHERE q.aggregate_type = h.aggregate_type AND q.aggregate_id = h.aggregate_id AND q.seq < h.seq)

@@ -29,8 +29,8 @@ const repetitions = 50
 /** How often the statements of a small turn are run, for each form of the fetch. docs/performance-log.md has the p99 of the first events with and without. */
 const turns = 60
 
-/** No event has this lane. */
-const nowhere = laneCount as Lane
+/** No event has such a lane. */
+const nowhere = (index: number) => (laneCount + index) as Lane
 
 const event: StoredEvent = {
   eventId: "00000000-0000-7000-8000-000000000000",
@@ -49,13 +49,19 @@ const event: StoredEvent = {
 /** Plans the statements, and repeats those of a small turn. */
 const statements = Effect.gen(function* () {
   const queue = yield* Queue
-  const nothing: Acknowledged = { lane: nowhere, topic: "", events: [], receipt: { partition: 0, baseOffset: 0n } }
-  // With a low-water mark, which the lanes get after a second, the statement is another one.
-  const views = [{ lane: nowhere }, { lane: nowhere, from: { seq: 0n, server: "none" } }]
+  const nothing: Acknowledged = { lane: nowhere(0), topic: "", events: [], receipt: { partition: 0, baseOffset: 0n } }
+  // With a low-water mark, which the lanes get after a second, the statement is another one, and many lanes have one of their own.
+  const from = { seq: 0n, server: "none" }
+  const looks = [
+    [{ lane: nowhere(0) }],
+    [{ lane: nowhere(0), from }],
+    Array.makeBy(laneCount, (index) => ({ lane: nowhere(index), from }))
+  ]
   for (let turn = 0; turn < turns; turn++) {
-    for (const view of views) {
-      yield* queue.ready([view])
-      yield* Effect.all([queue.mark([nothing]), queue.fetch([{ ...view, events: 1, bytes: 1 }])], { concurrency: 2 })
+    for (const views of looks) {
+      yield* queue.ready(views)
+      const parts = views.map((view) => ({ ...view, events: 1, bytes: 1 }))
+      yield* Effect.all([queue.mark([nothing]), queue.fetch(parts)], { concurrency: 2 })
     }
   }
 })
