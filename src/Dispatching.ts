@@ -28,7 +28,7 @@ import { PoolSettings } from "./postgres/Database.ts"
 import * as ReservedPool from "./postgres/ReservedPool.ts"
 import * as LaneWatch from "./postgres/fast/LaneWatch.ts"
 import { LowWaterMarks } from "./postgres/fast/LowWaterMarks.ts"
-import * as OneScan from "./postgres/fast/OneScan.ts"
+import * as SmallTurns from "./postgres/fast/SmallTurns.ts"
 import * as WarmUp from "./postgres/fast/WarmUp.ts"
 
 /** Connections that a dispatcher can use at once beside its turns: for a late mark, a poll and samples, and six for the holds of its senders. */
@@ -95,11 +95,11 @@ export const steps = SizeLimits.layer.pipe(
   Layer.provideMerge(PartitionPauses.layer),
   Layer.provideMerge(OutOfOrderVersions.layer),
   Layer.provideMerge(LowWaterMarks.layerQueue),
-  Layer.provideMerge(OneScan.layer),
   Layer.provideMerge(OutboxMetrics.layerCounts),
   Layer.provideMerge(OutboxMetrics.layerLatency),
   Layer.provideMerge(PublishSpans.layer),
   Layer.provideMerge(CheckedTopics.layer),
+  Layer.provideMerge(SmallTurns.layer),
   Layer.provideMerge(plainSteps),
   Layer.provideMerge(PollRequests.layer)
 )
@@ -120,7 +120,7 @@ export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>
     Layer.merge(besides),
     Layer.provideMerge(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
     // Before the first lane is taken. Without this line the first events of a process wait for connections, plans and compiled code.
-    Layer.provideMerge(Layer.provide(WarmUp.layer, Layer.provide(OneScan.layer, Queue.layer))),
+    Layer.provideMerge(Layer.provide(WarmUp.layer, Layer.provide(SmallTurns.layer, Queue.layer))),
     Layer.provideMerge(steps)
   )
 

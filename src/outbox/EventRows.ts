@@ -1,5 +1,5 @@
 /**
- * Events as rows of the queue: what a row contains, and the one INSERT that writes it.
+ * Events as rows of the queue: what a row contains, the one INSERT that writes it, and the columns that a dispatcher reads.
  *
  * The INSERT is part of every business transaction. Its text is built by hand and kept: a template would cost as much as the rest of an append.
  */
@@ -66,23 +66,11 @@ export const traceOf = (context: Context.Context<never>, drawUuid: () => string)
 
 /** The columns of a row in the queue or among the parked ones, as a dispatcher reads an event. */
 export const eventColumns = (table: string): string =>
-  `${table}.lane, ${table}.seq, ${table}.ctid::text AS ctid, ${table}.event_id::text AS "eventId", ${table}.topic,
+  `${table}.lane, ${table}.seq, ${table}.event_id::text AS "eventId", ${table}.topic,
    ${table}.event_type AS "eventType", ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType",
    ${table}.aggregate_id AS "aggregateId", ${table}.aggregate_version AS "aggregateVersion",
    to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
    ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.record_bytes AS "recordBytes", ${table}.data::text AS data`
-
-/**
- * Whether the aggregate of row `e`, in one of these lanes, is held: in the same snapshot as the row. It is a hashed look into a table that is empty as a
- * rule. The lanes between may be others': no row of theirs is asked for.
- */
-export const isHeld = (sql: Statement.Constructor, views: ReadonlyArray<{ readonly lane: Lane }>) => {
-  const lanes = views.map(({ lane }) => lane)
-  return sql`
-    (e.aggregate_type, e.aggregate_id) IN (
-      SELECT aggregate_type, aggregate_id FROM outbox_holds
-      WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2)`
-}
 
 /** Whether the server that runs the statement was started then. It is asked once, and not for each row. */
 export const isSameServer = (sql: Statement.Constructor, server: string): Statement.Fragment =>

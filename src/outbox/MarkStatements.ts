@@ -1,42 +1,45 @@
 /**
- * The statement of a mark, in its forms. It is written by hand: a template would be put together anew for each mark.
+ * The statement of a mark, in its forms. Written by hand: a template would cost more.
  *
- * Its parameters are the rows' places, their numbers in order, and the partition and the offset of each. A number's index is found by a binary search.
+ * Rows are found by a range of one index, from the first number of a run to its last, and each number by a binary search in the run. `seq = ANY (…)`
+ * alone is planned by what the queue had when it was last analyzed. As a rule that is nothing: then Postgres reads the whole lane for each mark.
  */
-/**
- * Deletes the rows where the fetch found them, without a look into an index. Another row may be there by now, so its number has to be the same.
- *
- * All marks lock their rows in order of `ctid`, in which Postgres reads them: an old owner's and the new owner's can't deadlock. Other statements skip
- * locked rows.
- */
-const deleted = `
-  DELETE FROM outbox_events WHERE ctid = ANY ($1::text[]::tid[]) AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`
 
-const published = `
-  published AS (
-    ${deleted}
-    RETURNING *, ($3::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
-              ($4::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset
+/**
+ * Makes the commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the disk would cost a lane
+ * milliseconds, and would delay the commits of business transactions.
+ */
+const asynchronous = "(SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0) AS clock"
+
+const columns = `event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version, occurred_at,
+  trace_id, span_id, data, broker_partition, broker_offset`
+
+const archiving = `
+  INSERT INTO event_log (${columns}, published_at) SELECT ${columns}, clock.now FROM ${asynchronous}, published`
+
+/** How a mark ends, behind a CTE of its rows with the name `published`. `named` leaves out the events whose id is in the archive, and names them. */
+export const markEnd = {
+  deleted: ` SELECT count(*) FROM ${asynchronous}, published`,
+  archived: archiving,
+  named: `, archived AS (${archiving} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)
+    SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
+} as const
+
+/** Deletes a run. Its parameters are its lane, its numbers in order, its partition and its first offset. */
+const runText = (index: number) => {
+  const $ = (parameter: number, type: string) => `$${index * 4 + parameter}::${type}`
+  const seqs = $(2, "int8[]")
+  const position = `width_bucket(seq, ${seqs})`
+  return `run_${index} AS (
+    DELETE FROM outbox_events
+    WHERE lane = ${$(1, "int2")} AND seq BETWEEN (${seqs})[1] AND (${seqs})[cardinality(${seqs})] AND seq = (${seqs})[${position}]
+    RETURNING *, ${$(3, "int4")} AS broker_partition, ${$(4, "int8")} + ${position} - 1 AS broker_offset
   )`
+}
 
-/**
- * Makes the statement's commit asynchronous. If Postgres crashes and loses a mark, the events are sent again as duplicates. Waiting for the
- * disk would cost a lane milliseconds, and would delay the commits of business transactions.
- */
-const asynchronous = `(SELECT clock_now() AS now, set_config('synchronous_commit', 'off', true) OFFSET 0) AS asynchronous`
-
-export const deleting = `WITH published AS (${deleted} RETURNING 1) SELECT count(*) FROM ${asynchronous}, published`
-
-const intoArchive = `
-  INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at)
-  SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-         occurred_at, trace_id, span_id, data, broker_partition, broker_offset, asynchronous.now
-  FROM ${asynchronous}, published`
-
-export const archiving = `WITH ${published} ${intoArchive}`
-
-/** Leaves out the events whose id is in the archive, and names them. */
-export const archivingOnce = `
-  WITH ${published}, archived AS (${intoArchive} ORDER BY seq ON CONFLICT DO NOTHING RETURNING event_id)
-  SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
+/** A mark of so many runs. */
+export const markText = (runs: number, end: keyof typeof markEnd): string => {
+  const indexes = [...Array(runs).keys()]
+  const all = indexes.map((index) => `SELECT * FROM run_${index}`)
+  return `WITH ${indexes.map(runText).join(", ")}, published AS (${all.join(" UNION ALL ")})${markEnd[end]}`
+}

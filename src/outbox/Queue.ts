@@ -7,22 +7,22 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
-import { eventColumns, isHeld, isSameServer } from "./EventRows.ts"
+import { eventColumns, isSameServer } from "./EventRows.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
-import { archiving, archivingOnce, deleting } from "./MarkStatements.ts"
+import { markText } from "./MarkStatements.ts"
 import { TurnConnection } from "./TurnConnection.ts"
 
 /** An event in the queue. `seq` is its position in the lane. */
 export interface QueuedEvent extends StoredEvent {
   readonly lane: Lane
   readonly seq: bigint
-  /** Where Postgres keeps its row. */
-  readonly ctid: string
   /** The size of its record, which counts towards the bounds of a batch. */
   readonly recordBytes: number
   /** Its aggregate is held behind an event that the broker refused (holds/Holds.ts): it must not be sent from the queue. */
   readonly held?: boolean
+  /** Its lane has a next event. */
+  readonly followed?: boolean
 }
 
 /** The offsets of a batch: its first event is at `baseOffset`, and the others follow. */
@@ -90,10 +90,7 @@ export interface QueueService {
    * only at the end. Events of held aggregates are included, marked `held`.
    */
   readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
-  /**
-   * Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless, and so is one of rows that have moved
-   * since the fetch: they stay, and are sent again. See {@link warnOfSharedId}.
-   */
+  /** Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless. See {@link warnOfSharedId}. */
   readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}), and the age of the oldest one in seconds. */
   readonly pending: (
@@ -110,8 +107,8 @@ export const warnOfSharedId = (eventId: string) =>
 /** Counting a large backlog takes database time that publishing it needs. */
 export const pendingCountLimit = 100_000
 
-/** `followed`: the lane has a next event. */
-type FetchedRow = QueuedEvent & { readonly followed?: boolean }
+/** The archive has the id of one of the events. */
+export const isIdTaken = ({ reason }: SqlError.SqlError): boolean => reason._tag === "UniqueViolation"
 
 const sharedIds = Rows.all(Schema.Struct({ eventId: Schema.String }))
 const pendingRow = Rows.one(Schema.Struct({ count: Schema.Finite, seconds: Schema.Finite }))
@@ -161,10 +158,13 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         }, Effect.orDie),
 
         fetch: Effect.fnUntraced(function* (parts) {
-          if (parts.length === 0) return []
           // oxlint-disable-next-line paid-once/decoded-rows -- every event passes here; a decoder would cost more than its fetch
-          const rows = yield* ((yield* TurnConnection) ?? sql)<FetchedRow>`
-            SELECT ${sql.literal(eventColumns("e"))}, e.followed, ${isHeld(sql, parts)} AS held
+          const rows = yield* ((yield* TurnConnection) ?? sql)<QueuedEvent>`
+            SELECT ${sql.literal(eventColumns("e"))}, e.followed,
+                   -- In the same snapshot as the rows. A hashed look into a table that is empty as a rule.
+                   (e.aggregate_type, e.aggregate_id) IN (
+                     SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane = ANY (${parts.map(({ lane }) => lane)}::int2[])
+                   ) AS held
             FROM unnest(${lanesOf(parts)}, ${parts.map(({ events }) => events)}::int4[], ${parts.map(({ bytes }) => bytes)}::int8[])
               AS lane(lane, start, events, bytes)
             CROSS JOIN LATERAL (
@@ -172,7 +172,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
                 SELECT *, row_number() OVER in_order AS position, sum(record_bytes) OVER in_order AS bytes_to_here,
                        lead(true, 1, false) OVER in_order AS followed
                 FROM (
-                  SELECT e.ctid, e.* FROM outbox_events AS e
+                  SELECT * FROM outbox_events AS e
                   WHERE e.lane = lane.lane AND e.seq >= ${startIn(parts)} ${exclusions(parts)}
                   -- One more than the part: so its last event tells whether the lane is worth another fetch.
                   ORDER BY e.lane, e.seq LIMIT lane.events + 1
@@ -181,23 +181,21 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
               ) AS measured
               WHERE position <= lane.events AND (bytes_to_here <= lane.bytes OR position = 1)
             ) AS e`
-          return dividedByLane(parts, rows)
+          return byPart(parts, rows)
         }, Effect.orDie),
 
         mark: Effect.fnUntraced(function* (runs) {
           if (runs.length === 0) return
           const client = (yield* TurnConnection) ?? sql
-          const rows = acknowledgedRows(runs)
-          if (!archive) return yield* Effect.asVoid(client.unsafe(deleting, rows.slice(0, 2)))
-          yield* client.unsafe(archiving, rows).pipe(
-            Effect.catchIf(
-              ({ reason }: SqlError.SqlError) => reason._tag === "UniqueViolation",
-              () =>
-                // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
-                Effect.flatMap(
-                  sharedIds(client.unsafe(archivingOnce, rows)),
-                  Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
-                )
+          const all = padded(inLockOrder(runs))
+          const values = all.flatMap(valuesOf)
+          yield* client.unsafe(markText(all.length, archive ? "archived" : "deleted"), values).pipe(
+            Effect.catchIf(isIdTaken, () =>
+              // The archive has the id. The event must not keep its batch in the queue, where it would be sent for ever.
+              Effect.flatMap(
+                sharedIds(client.unsafe(markText(all.length, "named"), values)),
+                Effect.forEach(({ eventId }) => warnOfSharedId(eventId), { discard: true })
+              )
             )
           )
         }, Effect.orDie),
@@ -226,33 +224,28 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
 export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lane }))
 
 /**
- * The parameters of a mark, in order of `seq`. Without an event each has an element that names no row: the driver knows no type of an empty array, so
- * Postgres would plan another statement.
+ * The parameters of a run in a mark. No event has seq 0. The driver knows no type of an array without elements, so Postgres would plan each number of
+ * them anew.
  */
-const acknowledgedRows = (runs: ReadonlyArray<Acknowledged>) => {
-  const rows = runs.flatMap(({ events, receipt: { baseOffset, partition } }) =>
-    events.map(({ ctid, seq }, index) => ({ ctid, seq, partition, offset: baseOffset + BigInt(index) }))
-  )
-  if (rows.length === 0) rows.push({ ctid: "(0,0)", seq: 0n, partition: 0, offset: 0n })
-  rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))
-  const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
-  return [column("ctid"), column("seq"), column("partition"), column("offset")]
+const valuesOf = ({ events, lane, receipt: { baseOffset, partition } }: Acknowledged) =>
+  [lane, events.length === 0 ? [0n] : events.map(({ seq }) => seq), partition, baseOffset] as const
+
+/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all for one topic. */
+const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
+  const last = runs.at(-1)!
+  const length = 2 ** Math.ceil(Math.log2(runs.length))
+  return [...runs, ...Array.from({ length: length - runs.length }, () => ({ ...last, events: [] }))]
 }
 
-/** What was fetched, for each part. */
-export const dividedByLane = (
-  parts: ReadonlyArray<LanePart>,
-  rows: ReadonlyArray<FetchedRow>
-): ReadonlyArray<Fetched> => {
-  const lanes = new Map<Lane, Array<FetchedRow>>()
+/** What was fetched, for each part. A row without `followed` ends its lane. */
+export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEvent>): ReadonlyArray<Fetched> => {
+  const lanes = new Map<Lane, Array<QueuedEvent>>()
   let areInOrder = true
   for (const row of rows) {
-    const events = lanes.get(row.lane)
-    if (events === undefined) lanes.set(row.lane, [row])
-    else {
-      if (events.at(-1)!.seq > row.seq) areInOrder = false
-      events.push(row)
-    }
+    const events = lanes.get(row.lane) ?? []
+    if (events.length === 0) lanes.set(row.lane, events)
+    else if (events.at(-1)!.seq > row.seq) areInOrder = false
+    events.push(row)
   }
   return parts.map(({ lane }) => {
     const events = lanes.get(lane) ?? []
@@ -261,3 +254,12 @@ export const dividedByLane = (
     return { lane, events, isCut: events.at(-1)?.followed === true }
   })
 }
+
+/** All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip
+ * locked rows, or hold no lock while they wait. */
+const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
+  runs.toSorted(
+    (one, other) =>
+      one.lane - other.lane ||
+      (one.topic < other.topic ? -1 : one.topic > other.topic ? 1 : Number(one.events[0]!.seq - other.events[0]!.seq))
+  )

@@ -59,8 +59,9 @@ export class TaskClaim extends Context.Service<
     readonly claim: (wanted: ReadonlyArray<Wanted>, worker: string) => Effect.Effect<ReadonlyArray<ClaimedTask>>
     /**
      * When the first task of these types that became due after `since`, or that will, is due. `since` is `askedAt` of a question before the
-     * last claim: a task that became due between that claim and this question was in neither. Older ones are left out, since a claim that
-     * saw them left them for a reason that takes more than time: an earlier task of their ordering key. Without `since` all are asked for.
+     * last claim: a task that became due between that claim and this question was in neither. Older ones are left out:
+     * a claim that saw them left them for a reason that takes more than time, as an earlier task of their ordering key, or another worker's lock. Without
+     * `since` all are asked for.
      */
     readonly nextDue: (typeNames: ReadonlyArray<string>, since?: string) => Effect.Effect<NextDue>
   }
@@ -121,6 +122,7 @@ export class TaskClaim extends Context.Service<
 
       const nextDue = Effect.fnUntraced(function* (typeNames: ReadonlyArray<string>, since?: string) {
         const { askedAt, millis } = yield* decodeNextDue(sql`
+          -- As text, which keeps the microseconds, for this server alone.
           SELECT clock.now::text AS "askedAt", (
             -- Rounded up: a timer knows whole milliseconds, and one that ends before the task is due has to be set again.
             SELECT ceil(extract(epoch FROM min(next.execute_at) - clock.now) * 1000)::float8

@@ -23,6 +23,9 @@ const napMillis = 5_000
 /** The time between two looks for expired leases: a look is one probe of an index that only has running tasks. */
 const sweepMillis = 2_000
 
+/** While tasks become due all the time, claims are this far apart: each takes the tasks of that time together. */
+const leastWaitMillis = 2
+
 /** A stop checks this often whether all tasks have ended, and waits this long for the interrupted ones. */
 const stopLookMillis = 20
 const interruptedMillis = 2_000
@@ -162,9 +165,13 @@ const make = Effect.fnUntraced(function* <R>(handlers: ReadonlyArray<TaskHandler
     if (yield* claimAndStart) return
     // A type without room waits for the end of a run, and not for a time.
     const withRoom = worker.typeNames.filter((typeName) => worker.free(typeName) > 0)
-    const next = yield* claims.nextDue(withRoom, askedAt)
-    askedAt = next.askedAt
-    yield* Effect.raceFirst(toClaim.await, sleep(Math.min(next.millis ?? pollMillis, pollMillis), stamp))
+    let waitMillis = pollMillis
+    if (withRoom.length > 0) {
+      const next = yield* claims.nextDue(withRoom, askedAt)
+      askedAt = next.askedAt
+      if (next.millis !== undefined) waitMillis = Math.min(pollMillis, Math.max(leastWaitMillis, next.millis))
+    }
+    yield* Effect.raceFirst(toClaim.await, sleep(waitMillis, stamp))
   })
   yield* Supervised.forkLoop("task claims", claimOrWait)
 

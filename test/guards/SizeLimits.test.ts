@@ -11,7 +11,6 @@ import type { QueuedEvent } from "../../src/outbox/Queue.ts"
 const event = (recordBytes: number): QueuedEvent => ({
   lane: Lane.make(0),
   seq: 1n,
-  ctid: "(0,1)",
   recordBytes,
   eventId: "0199e2a0-0000-7000-8000-000000000000",
   topic: "orders",

@@ -7,8 +7,8 @@ const pipeline = "src/outbox/Pipeline.ts"
 const laneByLane = "src/outbox/LaneByLane.ts"
 const flights = "src/outbox/Flights.ts"
 
-const oneScan = "src/postgres/fast/OneScan.ts"
-const oneScanTest = "test/postgres/fast/OneScan.test.ts"
+const smallTurns = "src/postgres/fast/SmallTurns.ts"
+const smallTurnsTest = "test/postgres/fast/SmallTurns.test.ts"
 
 export const outboxMutants: ReadonlyArray<Mutant> = [
   {
@@ -117,68 +117,104 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: "test/outbox/HeldHeads.test.ts", test: "due heads are sent eight at most" }
   },
   {
-    name: "deletes-whatever-is-there",
-    breaks: "a late mark deletes an event that nobody has sent, since it lies where a marked one was",
-    file: "src/outbox/MarkStatements.ts",
-    find: " AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])]`",
-    replace: "`",
-    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark leaves a row alone that lies where" }
+    name: "marks-in-any-order",
+    breaks: "a zombie's mark and its successor's deadlock, and Postgres ends one of them",
+    file: "src/outbox/Queue.ts",
+    find: "padded(inLockOrder(runs))",
+    replace: "padded(runs)",
+    seenBy: { file: "test/outbox/RowLocks.test.ts", test: "two marks of the same runs" }
   },
   {
-    name: "marks-in-the-order-of-runs",
-    breaks: "the binary search misses events of a mark, which are sent for ever",
+    name: "padding-without-a-type",
+    breaks: "Postgres plans a wide mark anew nearly each time, which takes some forty milliseconds",
     file: "src/outbox/Queue.ts",
-    find: "  rows.sort((one, other) => (one.seq < other.seq ? -1 : 1))\n",
+    find: "events.length === 0 ? [0n] : events.map",
+    replace: "events.map",
+    seenBy: {
+      file: "test/outbox/MarkStatements.test.ts",
+      test: "as many lanes as fit into one width are one statement"
+    }
+  },
+  {
+    name: "deletes-in-the-order-of-runs",
+    breaks: "the archive has events at offsets of others, and rows without one are sent for ever",
+    file: smallTurns,
+    find: ".toSorted((one, other) => (one.seq < other.seq ? -1 : 1))",
     replace: "",
-    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "a mark archives each event" }
+    seenBy: { file: smallTurnsTest, test: "whatever is acknowledged" }
+  },
+  {
+    name: "keeps-a-taken-id",
+    breaks: "an event whose id the archive has keeps its batch in the queue, and is sent for ever",
+    file: smallTurns,
+    find: "Effect.catchIf(isIdTaken, () => queue.mark(runs)),",
+    replace: "",
+    seenBy: { file: smallTurnsTest, test: "an event whose id the archive has" }
   },
   {
     name: "scans-no-further",
     breaks: "events behind the sixty-fourth wait for the next look",
-    file: oneScan,
-    find: "if (rows.length <= mostEvents) {",
-    replace: "if (true) {",
-    seenBy: { file: oneScanTest, test: "after a scan that did not come to the end" }
+    file: smallTurns,
+    find: "if (rows.length > mostEvents) return undefined",
+    replace: "",
+    seenBy: { file: smallTurnsTest, test: "after a scan that did not come to the end" }
   },
   {
     name: "scans-more-than-a-part",
     breaks: "a fetch brings more events or bytes of a lane than it may",
-    file: oneScan,
-    find: "if (found.every((ofLane, index) => fits(ofLane, parts[index]!))) return found",
+    file: smallTurns,
+    find: "return found.every((ofLane, index) => fits(ofLane, parts[index]!)) ? found : undefined",
     replace: "return found",
-    seenBy: { file: oneScanTest, test: "more of a lane than its part" }
+    seenBy: { file: smallTurnsTest, test: "more of a lane than its part" }
   },
   {
     name: "scans-from-the-first-mark",
     breaks: "events of lanes whose low-water mark is smaller than the first lane's wait for ever",
-    file: oneScan,
-    find: "if (least === undefined || from.seq < least.seq) least = from",
-    replace: "if (least === undefined) least = from",
-    seenBy: { file: oneScanTest, test: "a lane whose mark lies behind" }
+    file: smallTurns,
+    find: "(from.seq < least.seq ? from : least)",
+    replace: "least",
+    seenBy: { file: smallTurnsTest, test: "a lane whose mark lies behind those of the others" }
+  },
+  {
+    name: "scans-far-lanes",
+    breaks: "one dead letter makes each scan step over the dead rows of all lanes",
+    file: smallTurns,
+    find: "farthest - from.seq <= mostApart",
+    replace: "true",
+    seenBy: { file: smallTurnsTest, test: "a lane whose mark lies far behind" }
+  },
+  {
+    name: "marks-a-number-in-any-lane",
+    breaks:
+      "a mark deletes another lane's event, which has a number of its own only as long as no server gives numbers again",
+    file: smallTurns,
+    find: " AND lane = ($3::int2[])[width_bucket(seq, $2::int8[])]",
+    replace: " AND cardinality($3::int2[]) > 0",
+    seenBy: { file: smallTurnsTest, test: "a number of another lane" }
+  },
+  {
+    name: "marks-by-the-whole-lane",
+    breaks: "each mark reads its whole lane, planned when the queue was empty",
+    file: "src/outbox/MarkStatements.ts",
+    find: "seq BETWEEN (${seqs})[1] AND (${seqs})[cardinality(${seqs})] AND ",
+    replace: "",
+    seenBy: { file: smallTurnsTest, test: "both read ranges of one index" }
   },
   {
     name: "scans-what-is-paused",
     breaks: "events of a paused topic are sent",
-    file: oneScan,
+    file: smallTurns,
     find: "parts.some(leavesOut)",
     replace: "false",
-    seenBy: { file: oneScanTest, test: "few lanes, lanes without a mark" }
+    seenBy: { file: smallTurnsTest, test: "few lanes, lanes without a mark" }
   },
   {
     name: "scans-by-void-marks",
     breaks: "after a failover events below the marks of the old server wait for ever",
-    file: oneScan,
+    file: smallTurns,
     find: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END",
     replace: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE ${seq}::int8 END",
-    seenBy: { file: oneScanTest, test: "marks from before a restart" }
-  },
-  {
-    name: "empty-arrays-without-a-type",
-    breaks: "the mark that warms up is another statement than those that follow",
-    file: "src/outbox/Queue.ts",
-    find: '  if (rows.length === 0) rows.push({ ctid: "(0,0)", seq: 0n, partition: 0, offset: 0n })\n',
-    replace: "",
-    seenBy: { file: "test/outbox/MarkStatements.test.ts", test: "all marks are one statement" }
+    seenBy: { file: smallTurnsTest, test: "marks from before a restart" }
   },
   {
     name: "goes-on-after-the-stop",

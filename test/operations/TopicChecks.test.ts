@@ -31,7 +31,6 @@ const event: QueuedEvent = {
   lane: laneOf("a"),
   recordBytes: 100,
   seq: 1n,
-  ctid: "(0,1)",
   eventId: "01a1fd40-0000-7000-8000-000000000000",
   topic: "orders",
   eventType: "Counted",

@@ -21,7 +21,6 @@ let fetches = 0
 const eventOf = (lane: Lane): QueuedEvent => ({
   lane,
   seq: ++seq,
-  ctid: "(0,1)",
   eventId: crypto.randomUUID(),
   topic: "orders",
   eventType: "Measured",

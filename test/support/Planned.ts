@@ -6,6 +6,7 @@ interface Node {
   readonly "Node Type": string
   readonly "Relation Name"?: string
   readonly "Index Name"?: string
+  readonly "Index Cond"?: string
   /** Only where the statement was run: rows are means over the loops. */
   readonly "Actual Rows"?: number
   readonly "Actual Loops"?: number
@@ -37,6 +38,9 @@ const explained = <A, E, R>(explain: string, effect: Effect.Effect<A, E, R>) =>
     )
     return found
   })
+
+/** Runs `effect`. Returns the nodes of the plans of its statements. */
+export const nodesOf = <A, E, R>(effect: Effect.Effect<A, E, R>) => explained("FORMAT JSON", effect)
 
 /** Runs `effect`. Returns the indexes that the plans of its statements use, and the tables that they scan. */
 export const planned = <A, E, R>(effect: Effect.Effect<A, E, R>) =>

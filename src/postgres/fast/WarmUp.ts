@@ -23,13 +23,16 @@ export const WarmUpSettings = Context.Reference<{
   defaultValue: () => ({ topics: [], limitMillis: 2_000 })
 })
 
+/** The widths that the queue pads a mark to, up to a run of each lane. Marks of several topics may have more. */
+const widths = [1, 2, 4, 8, 16, 32, 64]
+
 /** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */
 const repetitions = 50
 
 /** How often the statements of a small turn are run, for each form of the fetch. docs/performance-log.md has the p99 of the first events with and without. */
 const turns = 60
 
-/** No event has such a lane. */
+/** No event has these lanes. The queue orders a mark's runs by lane, so each run has its own. */
 const nowhere = (index: number) => (laneCount + index) as Lane
 
 const event: StoredEvent = {
@@ -49,7 +52,13 @@ const event: StoredEvent = {
 /** Plans the statements, and repeats those of a small turn. */
 const statements = Effect.gen(function* () {
   const queue = yield* Queue
-  const nothing: Acknowledged = { lane: nowhere(0), topic: "", events: [], receipt: { partition: 0, baseOffset: 0n } }
+  const runs = (width: number): ReadonlyArray<Acknowledged> =>
+    Array.makeBy(width, (index) => ({
+      lane: nowhere(index),
+      topic: "",
+      events: [],
+      receipt: { partition: 0, baseOffset: 0n }
+    }))
   // With a low-water mark, which the lanes get after a second, the statement is another one, and many lanes have one of their own.
   const from = { seq: 0n, server: "none" }
   const looks = [
@@ -57,11 +66,14 @@ const statements = Effect.gen(function* () {
     [{ lane: nowhere(0), from }],
     Array.makeBy(laneCount, (index) => ({ lane: nowhere(index), from }))
   ]
+  // No event has this number.
+  const one = { ...runs(1)[0]!, events: [{ ...event, lane: nowhere(0), seq: 0n, recordBytes: 1 }] }
+  for (const width of widths) yield* queue.mark(runs(width))
   for (let turn = 0; turn < turns; turn++) {
     for (const views of looks) {
       yield* queue.ready(views)
       const parts = views.map((view) => ({ ...view, events: 1, bytes: 1 }))
-      yield* Effect.all([queue.mark([nothing]), queue.fetch(parts)], { concurrency: 2 })
+      yield* Effect.all([queue.mark([one]), queue.fetch(parts)], { concurrency: 2 })
     }
   }
 })

@@ -75,8 +75,10 @@ it.live("warming up runs each statement and the broker's rehearsal, and neither 
     assert.lengthOf(published, 0)
     assert.isNotEmpty(rehearsed)
     assert.isTrue(rehearsed.every(({ topic }) => topic === Ledger.topic))
-    assert.isNotEmpty(marked)
-    assert.isTrue(marked.flat().every(({ events, lane }) => events.length === 0 && lane >= 64))
+    // Each width, on each connection.
+    const widths = [...new Set(marked.map((runs) => runs.length))].toSorted((one, other) => one - other)
+    assert.deepStrictEqual(widths, [1, 2, 4, 8, 16, 32, 64])
+    assert.isTrue(marked.flat().every(({ events, lane }) => lane >= 64 && events.every(({ seq }) => seq === 0n)))
     assert.isNotEmpty(fetched)
     assert.isTrue(fetched.every((events) => events.length === 0))
   }).pipe(Effect.scoped, Effect.provide(world))

@@ -1,0 +1,148 @@
+/**
+ * The statements of a small turn: one scan of many lanes, and one DELETE.
+ *
+ * The queue's fetch is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64 of them, and most find nothing. Here
+ * one scan reads all the lanes. If it has come to their end, it has found what the fetch would find, in one snapshot as that one. Otherwise it is
+ * dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
+ *
+ * Both read a range of numbers in each lane, from the least to the greatest of all. So they are for lanes that are about equally far: a lane far behind
+ * would make the others step over their dead rows, and be read to its end itself.
+ *
+ * Decorates the {@link Queue} itself, below all that counts or leaves out. Without it a turn with few events takes Postgres nearly twice as long.
+ */
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { eventColumns, isSameServer } from "../../outbox/EventRows.ts"
+import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import { markEnd } from "../../outbox/MarkStatements.ts"
+import {
+  type Acknowledged,
+  byPart,
+  type Fetched,
+  isIdTaken,
+  type LanePart,
+  Queue,
+  type QueuedEvent,
+  QueueSettings
+} from "../../outbox/Queue.ts"
+import { TurnConnection } from "../../outbox/TurnConnection.ts"
+
+/** From so many lanes on: with fewer there is less to save than a scan in vain costs. docs/performance-log.md has the figures. */
+const leastLanes = 8
+
+/** As many as a fetch may bring however large they are: one of each lane. */
+const mostEvents = laneCount
+
+/**
+ * How far the numbers of a statement may lie apart. Low-water marks are raised together each second, and lanes with a waiting event stay at its number:
+ * at 5,000 events a second they are as close as this, unless something has waited for seconds. So a statement steps over no more dead rows than this.
+ */
+const mostApart = 5_000n
+
+/** After a scan in vain so many fetches go lane by lane: more waits than one scan can bring, and as a rule the next one would be in vain, too. */
+const fetchesBetween = 20
+
+const leavesOut = ({ withoutAggregates = [], withoutTopics = [] }: LanePart) =>
+  withoutAggregates.length > 0 || withoutTopics.length > 0
+
+/** Parts with a low-water mark. */
+type Marked = LanePart & { readonly from: NonNullable<LanePart["from"]> }
+
+const isMarked = (part: LanePart): part is Marked => part.from !== undefined
+
+/** Lanes about as far as the farthest one, which one scan can read from the least of their low-water marks on. */
+const nearOnes = (parts: ReadonlyArray<LanePart>): ReadonlyArray<Marked> => {
+  if (parts.length < leastLanes || !parts.every(isMarked) || parts.some(leavesOut)) return []
+  const farthest = parts.reduce((most, { from }) => (from.seq > most ? from.seq : most), 0n)
+  const near = parts.filter(({ from }) => farthest - from.seq <= mostApart)
+  return near.length < leastLanes ? [] : near
+}
+
+/** Whether the queue's fetch would have returned all of the lane's events. */
+const fits = ({ events }: Fetched, part: LanePart) => {
+  let bytes = 0
+  for (const { recordBytes } of events) bytes += recordBytes
+  return events.length <= part.events && (bytes <= part.bytes || events.length <= 1)
+}
+
+/** The acknowledged events in order of `seq`. */
+const rowsOf = (runs: ReadonlyArray<Acknowledged>) =>
+  runs
+    .flatMap(({ events, lane, receipt: { baseOffset, partition } }) =>
+      events.map(({ seq }, index) => ({ lane, seq, partition, offset: baseOffset + BigInt(index) }))
+    )
+    .toSorted((one, other) => (one.seq < other.seq ? -1 : 1))
+
+/** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition and offset. */
+const published = `
+  WITH published AS (
+    DELETE FROM outbox_events
+    WHERE lane = ANY ($1::int2[]) AND seq BETWEEN ($2::int8[])[1] AND ($2::int8[])[cardinality($2::int8[])]
+      AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])] AND lane = ($3::int2[])[width_bucket(seq, $2::int8[])]
+    RETURNING *, ($4::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
+              ($5::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset
+  )`
+
+export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Layer.effect(
+  Queue,
+  Effect.gen(function* () {
+    const queue = yield* Queue
+    const { archive } = yield* QueueSettings
+    const sql = yield* SqlClient.SqlClient
+    const client = Effect.map(TurnConnection, (connection) => connection ?? sql)
+    const markText = `${published}${archive ? markEnd.archived : markEnd.deleted}`
+    const columns = sql.literal(eventColumns("e"))
+    let resting = 0
+
+    /** All that waits in the lanes; `undefined` if it is more than one scan brings, or than the parts take. */
+    const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>) {
+      const lanes = parts.map(({ lane }) => lane)
+      const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
+      // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
+      const rows = yield* (yield* client)<QueuedEvent>`
+        SELECT ${columns}, (e.aggregate_type, e.aggregate_id) IN (
+                 -- Lanes between may be others': no row of theirs is asked for.
+                 SELECT aggregate_type, aggregate_id FROM outbox_holds
+                 WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2
+               ) AS held
+        FROM outbox_events AS e
+        WHERE e.lane = ANY (${lanes}::int2[]) AND e.seq >= CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END
+        ORDER BY e.lane, e.seq LIMIT ${mostEvents + 1}`
+      if (rows.length > mostEvents) return undefined
+      const found = byPart(parts, rows)
+      return found.every((ofLane, index) => fits(ofLane, parts[index]!)) ? found : undefined
+    }, Effect.orDie)
+
+    return Queue.of({
+      ...queue,
+      fetch: Effect.fnUntraced(function* (parts) {
+        const near = resting > 0 ? [] : nearOnes(parts)
+        resting = Math.max(0, resting - 1)
+        if (near.length === 0) return yield* queue.fetch(parts)
+        // A scan that fails rests, too.
+        resting = fetchesBetween
+        const found = yield* scan(near)
+        if (found === undefined) return yield* queue.fetch(parts)
+        resting = 0
+        if (near.length === parts.length) return found
+        const scanned = new Set<Lane>(near.map(({ lane }) => lane))
+        const others = yield* queue.fetch(parts.filter(({ lane }) => !scanned.has(lane)))
+        const ofLane = new Map([...found, ...others].map((one) => [one.lane, one]))
+        return parts.map(({ lane }) => ofLane.get(lane)!)
+      }),
+      mark: Effect.fnUntraced(function* (runs) {
+        const count = runs.reduce((sum, { events }) => sum + events.length, 0)
+        const rows = count > mostEvents ? [] : rowsOf(runs)
+        if (rows.length === 0 || rows.at(-1)!.seq - rows[0]!.seq > mostApart) return yield* queue.mark(runs)
+        const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
+        const lanes = column("lane")
+        const values = [[...new Set(lanes)], column("seq"), lanes, column("partition"), column("offset")]
+        yield* (yield* client).unsafe(markText, values).pipe(
+          // The queue names the id.
+          Effect.catchIf(isIdTaken, () => queue.mark(runs)),
+          Effect.orDie
+        )
+      })
+    })
+  })
+)
