@@ -65,14 +65,14 @@ export const traceOf = (context: Context.Context<never>, drawUuid: () => string)
 }
 
 /** The columns of a row in the queue or among the parked ones, as a dispatcher reads an event. */
-export const eventColumns = (table: string): string =>
+export const eventColumns = (table: string, data = `${table}.data::text`): string =>
   `${table}.lane, ${table}.seq, ${table}.event_id::text AS "eventId", ${table}.topic,
    ${table}.event_type AS "eventType", ${table}.schema_version AS "schemaVersion", ${table}.aggregate_type AS "aggregateType",
    ${table}.aggregate_id AS "aggregateId", ${table}.aggregate_version AS "aggregateVersion",
    to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
-   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.record_bytes AS "recordBytes", ${table}.data::text AS data`
+   ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.record_bytes AS "recordBytes", ${data} AS data`
 
-/** Whether the server that runs the statement was started then. It is asked once, and not for each row. */
+/** Whether the server's start time is still `server` (`LaneView.from`). It is asked once, and not for each row. */
 export const isSameServer = (sql: Statement.Constructor, server: string): Statement.Fragment =>
   sql`(SELECT pg_postmaster_start_time()::text = ${server}::text)`
 

@@ -25,15 +25,15 @@ export const markEnd = {
     SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
 } as const
 
-/** Deletes a run. Its parameters are its lane, its numbers in order, its partition and its first offset. */
-const runText = (index: number) => {
+/** Deletes a run. Its parameters are its lane, its numbers, its partition and its first offset. Numbers that were out of order would stay in the queue. */
+const runText = (index: number, end: keyof typeof markEnd) => {
   const $ = (parameter: number, type: string) => `$${index * 4 + parameter}::${type}`
   const seqs = $(2, "int8[]")
   const position = `width_bucket(seq, ${seqs})`
   return `run_${index} AS (
     DELETE FROM outbox_events
     WHERE lane = ${$(1, "int2")} AND seq BETWEEN (${seqs})[1] AND (${seqs})[cardinality(${seqs})] AND seq = (${seqs})[${position}]
-    RETURNING *, ${$(3, "int4")} AS broker_partition, ${$(4, "int8")} + ${position} - 1 AS broker_offset
+    RETURNING ${end === "deleted" ? "1" : `*, ${$(3, "int4")} AS broker_partition, ${$(4, "int8")} + ${position} - 1 AS broker_offset`}
   )`
 }
 
@@ -41,5 +41,5 @@ const runText = (index: number) => {
 export const markText = (runs: number, end: keyof typeof markEnd): string => {
   const indexes = [...Array(runs).keys()]
   const all = indexes.map((index) => `SELECT * FROM run_${index}`)
-  return `WITH ${indexes.map(runText).join(", ")}, published AS (${all.join(" UNION ALL ")})${markEnd[end]}`
+  return `WITH ${indexes.map((index) => runText(index, end)).join(", ")}, published AS (${all.join(" UNION ALL ")})${markEnd[end]}`
 }

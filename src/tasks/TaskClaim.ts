@@ -58,10 +58,9 @@ export class TaskClaim extends Context.Service<
      */
     readonly claim: (wanted: ReadonlyArray<Wanted>, worker: string) => Effect.Effect<ReadonlyArray<ClaimedTask>>
     /**
-     * When the first task of these types that became due after `since`, or that will, is due. `since` is `askedAt` of a question before the
-     * last claim: a task that became due between that claim and this question was in neither. Older ones are left out:
-     * a claim that saw them left them for a reason that takes more than time, as an earlier task of their ordering key, or another worker's lock. Without
-     * `since` all are asked for.
+     * When the first task of these types that became due after `since`, or that will, is due. Give the `askedAt` of a question before the last claim: then
+     * a task that became due after that claim is in the answer. Older ones are left out. The claim saw them and left them for a reason that takes more
+     * than time, as an earlier task of their ordering key, or another worker's lock. Without `since` all are asked for.
      */
     readonly nextDue: (typeNames: ReadonlyArray<string>, since?: string) => Effect.Effect<NextDue>
   }

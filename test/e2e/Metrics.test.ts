@@ -119,6 +119,8 @@ it.live("every metric is there from the start, with its meaning, and counts what
       assert.match(before, new RegExp(`^# HELP ${name} \\S.{10,}$`, "m"))
       assert.match(before, new RegExp(`^# TYPE ${name} ${type}$`, "m"))
     }
+    // What warms up is no batch.
+    assert.strictEqual(value(before, "outbox_batch_duration_seconds_count"), 0)
     for (const eventType of eventTypes) {
       assert.strictEqual(value(before, `outbox_events_published_total{event_type="${eventType}"}`), 0)
       for (const reason of ["BrokerUnavailable", "TopicUnavailable", "MessageRejected"]) {
@@ -172,6 +174,8 @@ it.live("every metric is there from the start, with its meaning, and counts what
     assert.isAbove(value(after, "outbox_publish_latency_seconds_sum")!, 0)
     assert.isBelow(value(after, "outbox_publish_latency_seconds_sum")!, 60)
     assert.isAtLeast(value(after, "outbox_batch_duration_seconds_count")!, 1)
+    assert.isAbove(value(after, "outbox_batch_duration_seconds_sum")!, 0)
+    assert.isBelow(value(after, "outbox_batch_duration_seconds_sum")!, 60)
     assert.isAbove(value(after, `db_pool_connections{pool="requests"}`)!, 0)
     assert.isAbove(value(after, "process_cpu_seconds_total")!, value(before, "process_cpu_seconds_total")!)
 

@@ -37,6 +37,7 @@ import type { Holds } from "../../src/outbox/holds/Holds.ts"
 import * as Parking from "../../src/outbox/holds/Parking.ts"
 import { Outbox } from "../../src/outbox/Outbox.ts"
 import { Queue, QueueSettings } from "../../src/outbox/Queue.ts"
+import * as SmallTurns from "../../src/postgres/fast/SmallTurns.ts"
 import { PartitionCounts } from "../../src/operations/PartitionCounts.ts"
 import { OutOfOrderVersions } from "../../src/guards/OutOfOrderVersions.ts"
 import * as SizeLimits from "../../src/guards/SizeLimits.ts"
@@ -116,7 +117,7 @@ export const realParts: Parts = {
   recoverPayment: RecoverPayment.layer,
   taskClaim: TaskClaim.layer,
   taskFinish: TaskFinish.layer,
-  queue: Queue.layer,
+  queue: Layer.provide(SmallTurns.layer, Queue.layer),
   // The topic never changes here, so its count of partitions needs no statement: it would be a gate where nothing can fail.
   publisher: CheckedTopics.layer.pipe(
     Layer.provide(Publisher.layer),

@@ -155,7 +155,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "scans-no-further",
     breaks: "events behind the sixty-fourth wait for the next look",
     file: smallTurns,
-    find: "if (rows.length > mostEvents) return undefined",
+    find: "rows.length > mostEvents || ",
     replace: "",
     seenBy: { file: smallTurnsTest, test: "after a scan that did not come to the end" }
   },
@@ -174,6 +174,22 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     find: "(from.seq < least.seq ? from : least)",
     replace: "least",
     seenBy: { file: smallTurnsTest, test: "a lane whose mark lies behind those of the others" }
+  },
+  {
+    name: "scans-large-records",
+    breaks: "a scan brings sixty-four of the largest events at once",
+    file: smallTurns,
+    find: "CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END",
+    replace: "e.data::text",
+    seenBy: { file: smallTurnsTest, test: "large records are left" }
+  },
+  {
+    name: "two-orders-of-locks",
+    breaks: "the marks of a zombie and of its successor deadlock in a lane with two topics",
+    file: smallTurns,
+    find: " || lanes.length < runs.length",
+    replace: "",
+    seenBy: { file: smallTurnsTest, test: "a lane with runs of two topics" }
   },
   {
     name: "scans-far-lanes",

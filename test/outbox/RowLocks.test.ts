@@ -6,6 +6,7 @@ import { SqlClient } from "effect/sql"
 import { Lane, laneOf } from "../../src/outbox/Lane.ts"
 import { dispatcherDatabase } from "../../src/Dispatching.ts"
 import { Queue } from "../../src/outbox/Queue.ts"
+import * as SmallTurns from "../../src/postgres/fast/SmallTurns.ts"
 import { ControlSettings } from "../../src/platform/ControlConnection.ts"
 import { DatabaseSettings } from "../../src/platform/DatabaseSettings.ts"
 import * as Database from "../../src/postgres/Database.ts"
@@ -37,6 +38,11 @@ const startQueue = Effect.gen(function* () {
     )
   )
 })
+
+/** The same with the statements of small turns. */
+const startSmall = Effect.flatMap(startQueue, (context) =>
+  Effect.provideContext(Layer.build(SmallTurns.layer), context)
+)
 
 /** Locks the lane's rows on a connection of `process`, and sends nothing until `awake`. Then it checks whether its transaction still exists. */
 const freeze = Effect.fnUntraced(function* (
@@ -115,49 +121,53 @@ it.live("a mark that can't lock its row gives up, and leaves no waiting session 
   }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
 )
 
-it.live(
-  "two marks of the same runs, a zombie's and its successor's, can't deadlock in whatever order the runs came",
-  () =>
-    Effect.gen(function* () {
-      const sql = yield* SqlClient.SqlClient
-      const ids = Array.from({ length: 2_000 }, (_, index) => `counter-${index}`)
-      const lanes = [Lane.make(1), Lane.make(2)] as const
-      for (const lane of lanes)
-        yield* Refusals.append(
-          ids.find((id) => laneOf(id) === lane)!,
-          1,
-          2
+for (const [what, start] of [
+  ["the queue's", startQueue],
+  ["one of a small turn", startSmall]
+] as const)
+  it.live(
+    `two marks of the same runs, a zombie's and its successor's, ${what}, can't deadlock in whatever order the runs came`,
+    () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const ids = Array.from({ length: 2_000 }, (_, index) => `counter-${index}`)
+        const lanes = [Lane.make(1), Lane.make(2)] as const
+        for (const lane of lanes)
+          yield* Refusals.append(
+            ids.find((id) => laneOf(id) === lane)!,
+            1,
+            2
+          )
+        const [zombie, successor] = [Context.get(yield* startQueue, Queue), Context.get(yield* start, Queue)]
+        const runs = yield* Effect.forEach(lanes, (lane) =>
+          Effect.map(Lanes.fetch(zombie, lane), (events) => ({ lane, topic: Counters.topic, events, receipt }))
         )
-      const [zombie, successor] = [Context.get(yield* startQueue, Queue), Context.get(yield* startQueue, Queue)]
-      const runs = yield* Effect.forEach(lanes, (lane) =>
-        Effect.map(Lanes.fetch(zombie, lane), (events) => ({ lane, topic: Counters.topic, events, receipt }))
-      )
-      const waiting = Effect.map(
-        sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
-        (rows) => rows.length
-      )
-      const [isLocked, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-      // The first mark gets the first row of its first lane, and waits for the second one with that lock in hand.
-      const inTheWay = yield* Transaction.run(
-        Effect.gen(function* () {
-          const { sql } = yield* Transaction
-          yield* sql`
+        const waiting = Effect.map(
+          sql`SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`,
+          (rows) => rows.length
+        )
+        const [isLocked, goOn] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        // The first mark gets the first row of its first lane, and waits for the second one with that lock in hand.
+        const inTheWay = yield* Transaction.run(
+          Effect.gen(function* () {
+            const { sql } = yield* Transaction
+            yield* sql`
           SELECT 1 AS one FROM outbox_events WHERE lane = 1 AND seq = ${runs[0].events[1]!.seq}::int8 FOR UPDATE`
-          yield* Deferred.succeed(isLocked, undefined)
-          yield* Deferred.await(goOn)
-        })
-      ).pipe(Effect.forkScoped)
-      yield* Deferred.await(isLocked)
-      const first = yield* Effect.forkScoped(zombie.mark(runs))
-      yield* Counters.untilBlocked("the first mark")
-      const second = yield* Effect.forkScoped(successor.mark(runs.toReversed()))
-      yield* Counters.eventually(
-        "both marks to wait",
-        Effect.map(waiting, (count) => count === 2)
-      )
-      yield* Deferred.succeed(goOn, undefined)
-      yield* Fiber.join(inTheWay)
-      for (const mark of [first, second]) assert.isTrue(Exit.isSuccess(yield* Fiber.await(mark)))
-      yield* Counters.drained
-    }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
-)
+            yield* Deferred.succeed(isLocked, undefined)
+            yield* Deferred.await(goOn)
+          })
+        ).pipe(Effect.forkScoped)
+        yield* Deferred.await(isLocked)
+        const first = yield* Effect.forkScoped(zombie.mark(runs))
+        yield* Counters.untilBlocked("the first mark")
+        const second = yield* Effect.forkScoped(successor.mark(runs.toReversed()))
+        yield* Counters.eventually(
+          "both marks to wait",
+          Effect.map(waiting, (count) => count === 2)
+        )
+        yield* Deferred.succeed(goOn, undefined)
+        yield* Fiber.join(inTheWay)
+        for (const mark of [first, second]) assert.isTrue(Exit.isSuccess(yield* Fiber.await(mark)))
+        yield* Counters.drained
+      }).pipe(Effect.timeout("45 seconds"), Effect.scoped, Effect.provide(writer))
+  )

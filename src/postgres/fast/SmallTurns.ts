@@ -2,18 +2,18 @@
  * The statements of a small turn: one scan of many lanes, and one DELETE.
  *
  * The queue's fetch is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64 of them, and most find nothing. Here
- * one scan reads all the lanes. If it has come to their end, it has found what the fetch would find, in one snapshot as that one. Otherwise it is
- * dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
+ * one scan reads all the lanes. If it has come to their end, it has found what the fetch would find. Otherwise it is dropped, and the lanes are fetched.
+ * The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
  *
- * Both read a range of numbers in each lane, from the least to the greatest of all. So they are for lanes that are about equally far: a lane far behind
- * would make the others step over their dead rows, and be read to its end itself.
+ * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. So it
+ * is fetched beside the scan by the queue's own statement, and a mark of far numbers is left to the queue.
  *
- * Decorates the {@link Queue} itself, below all that counts or leaves out. Without it a turn with few events takes Postgres nearly twice as long.
+ * Decorates the {@link Queue} itself, below all that counts or leaves out. Without it a turn of three events takes Postgres 1.5 times as long.
  */
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { eventColumns, isSameServer } from "../../outbox/EventRows.ts"
-import { type Lane, laneCount } from "../../outbox/Lane.ts"
+import { laneCount } from "../../outbox/Lane.ts"
 import { markEnd } from "../../outbox/MarkStatements.ts"
 import {
   type Acknowledged,
@@ -27,17 +27,20 @@ import {
 } from "../../outbox/Queue.ts"
 import { TurnConnection } from "../../outbox/TurnConnection.ts"
 
-/** From so many lanes on: with fewer there is less to save than a scan in vain costs. docs/performance-log.md has the figures. */
+/** From so many lanes on: with four the scan saves a fifth, and with all of them two fifths (docs/performance-log.md). */
 const leastLanes = 8
 
-/** As many as a fetch may bring however large they are: one of each lane. */
+/** One of each lane. At 5,000 events a second a turn has half as many. */
 const mostEvents = laneCount
 
+/** With larger records the scan is in vain: without a bound it might bring 64 of the largest. So it brings a megabyte at most. */
+const mostRecordBytes = 16_384
+
 /**
- * How far the numbers of a statement may lie apart. Low-water marks are raised together each second, and lanes with a waiting event stay at its number:
- * at 5,000 events a second they are as close as this, unless something has waited for seconds. So a statement steps over no more dead rows than this.
+ * How far the numbers of a statement may lie apart. Low-water marks are raised together, to the same number: a lane is behind only while an event of it
+ * has waited for a second, or one may come back. The dead rows between are stepped over in each turn, so this is some tenths of a millisecond.
  */
-const mostApart = 5_000n
+const mostApart = 500n
 
 /** After a scan in vain so many fetches go lane by lane: more waits than one scan can bring, and as a rule the next one would be in vain, too. */
 const fetchesBetween = 20
@@ -74,14 +77,16 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) =>
     .toSorted((one, other) => (one.seq < other.seq ? -1 : 1))
 
 /** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition and offset. */
-const published = `
+const publishedText = (archive: boolean) => `
   WITH published AS (
     DELETE FROM outbox_events
     WHERE lane = ANY ($1::int2[]) AND seq BETWEEN ($2::int8[])[1] AND ($2::int8[])[cardinality($2::int8[])]
       AND seq = ($2::int8[])[width_bucket(seq, $2::int8[])] AND lane = ($3::int2[])[width_bucket(seq, $2::int8[])]
-    RETURNING *, ($4::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
-              ($5::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset
+    RETURNING ${archive ? offsets : "1"}
   )`
+
+const offsets = `*, ($4::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
+  ($5::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset`
 
 export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Layer.effect(
   Queue,
@@ -90,25 +95,27 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
     const { archive } = yield* QueueSettings
     const sql = yield* SqlClient.SqlClient
     const client = Effect.map(TurnConnection, (connection) => connection ?? sql)
-    const markText = `${published}${archive ? markEnd.archived : markEnd.deleted}`
-    const columns = sql.literal(eventColumns("e"))
+    const markText = `${publishedText(archive)}${archive ? markEnd.archived : markEnd.deleted}`
+    const columns = sql.literal(
+      eventColumns("e", `CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END`)
+    )
     let resting = 0
 
-    /** All that waits in the lanes; `undefined` if it is more than one scan brings, or than the parts take. */
+    /** All that waits in the lanes; `undefined` if it is more, or larger, than one scan brings, or more than the parts take. */
     const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>) {
       const lanes = parts.map(({ lane }) => lane)
       const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
       // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
       const rows = yield* (yield* client)<QueuedEvent>`
         SELECT ${columns}, (e.aggregate_type, e.aggregate_id) IN (
-                 -- Lanes between may be others': no row of theirs is asked for.
+                 -- A range costs less than so many probes. Holds of lanes between match no row.
                  SELECT aggregate_type, aggregate_id FROM outbox_holds
                  WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2
                ) AS held
         FROM outbox_events AS e
         WHERE e.lane = ANY (${lanes}::int2[]) AND e.seq >= CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END
         ORDER BY e.lane, e.seq LIMIT ${mostEvents + 1}`
-      if (rows.length > mostEvents) return undefined
+      if (rows.length > mostEvents || rows.some(({ data }) => data === null)) return undefined
       const found = byPart(parts, rows)
       return found.every((ofLane, index) => fits(ofLane, parts[index]!)) ? found : undefined
     }, Effect.orDie)
@@ -121,22 +128,26 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
         if (near.length === 0) return yield* queue.fetch(parts)
         // A scan that fails rests, too.
         resting = fetchesBetween
-        const found = yield* scan(near)
-        if (found === undefined) return yield* queue.fetch(parts)
-        resting = 0
-        if (near.length === parts.length) return found
-        const scanned = new Set<Lane>(near.map(({ lane }) => lane))
-        const others = yield* queue.fetch(parts.filter(({ lane }) => !scanned.has(lane)))
-        const ofLane = new Map([...found, ...others].map((one) => [one.lane, one]))
+        const scanned = new Set<LanePart>(near)
+        const far = parts.filter((part) => !scanned.has(part))
+        const [all, ofFar] = yield* far.length === 0
+          ? Effect.map(scan(near), (all) => [all, []] as const)
+          : Effect.all([scan(near), queue.fetch(far)], { concurrency: 2 })
+        if (all !== undefined) resting = 0
+        const found = all ?? (yield* queue.fetch(near))
+        if (far.length === 0) return found
+        const ofLane = new Map([...found, ...ofFar].map((one) => [one.lane, one]))
         return parts.map(({ lane }) => ofLane.get(lane)!)
       }),
       mark: Effect.fnUntraced(function* (runs) {
         const count = runs.reduce((sum, { events }) => sum + events.length, 0)
         const rows = count > mostEvents ? [] : rowsOf(runs)
-        if (rows.length === 0 || rows.at(-1)!.seq - rows[0]!.seq > mostApart) return yield* queue.mark(runs)
+        const lanes = [...new Set(runs.map(({ lane }) => lane))]
+        const isFar = rows.length > 0 && rows.at(-1)!.seq - rows[0]!.seq > mostApart
+        // A lane with two topics, too: the queue's mark locks its rows in another order, and the two would deadlock.
+        if (rows.length === 0 || isFar || lanes.length < runs.length) return yield* queue.mark(runs)
         const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
-        const lanes = column("lane")
-        const values = [[...new Set(lanes)], column("seq"), lanes, column("partition"), column("offset")]
+        const values = [lanes, column("seq"), column("lane"), column("partition"), column("offset")]
         yield* (yield* client).unsafe(markText, values).pipe(
           // The queue names the id.
           Effect.catchIf(isIdTaken, () => queue.mark(runs)),

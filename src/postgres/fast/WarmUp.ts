@@ -4,8 +4,8 @@
  * A new process has no connections, Postgres has planned none of its statements, and V8 has compiled none of its code. The first events pay for
  * all of it, one after the other. A deploy does that to everybody.
  *
- * Nothing is sent or written. The statements look at a lane that nothing lies in, and mark no event. They go to the plain {@link Queue}, without the
- * decorators that count. A start never fails by it, and is never held back for longer than a limit.
+ * Nothing is sent or written. The statements look at lanes that nothing lies in, and mark no event. They go to the {@link Queue} below the decorators
+ * that count. A start never fails by it, and is never held back for longer than a limit.
  */
 import { Array, Context, Effect, Layer } from "effect"
 import { Broker } from "../../brokers/Broker.ts"

@@ -4,7 +4,14 @@ import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { allLanes, laneCount } from "../../../src/outbox/Lane.ts"
-import { type Acknowledged, type Fetched, type LanePart, Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
+import {
+  type Acknowledged,
+  type Fetched,
+  type LanePart,
+  Queue,
+  type QueuedEvent,
+  QueueSettings
+} from "../../../src/outbox/Queue.ts"
 import * as SmallTurns from "../../../src/postgres/fast/SmallTurns.ts"
 import { nodesOf } from "../../support/Planned.ts"
 import { TestDatabase } from "../../support/TestDatabase.ts"
@@ -111,6 +118,8 @@ const runsOf = (fetched: ReadonlyArray<Fetched>, isSent: (index: number) => bool
 
 const every = Array.from({ length: laneCount }, (_, lane) => lane)
 
+const unarchived = Layer.succeed(QueueSettings, { batchSize: 1_000, batchBytes: 900_000, archive: false })
+
 /** One connection, so that a setting is one of all its statements. */
 const oneConnection = Layer.unwrap(Effect.map(TestDatabase, ({ url }) => PgClient.layer({ url, maxConnections: 1 })))
 
@@ -144,21 +153,21 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
 
   it.effect("a lane whose mark lies far behind is fetched by itself, and marked by itself", () =>
     Effect.gen(function* () {
-      yield* fill([1, 2, 3].map((lane) => ({ lane, bytes: 100 })))
+      const sql = yield* SqlClient.SqlClient
+      yield* fill([1, 2, 5].map((lane) => ({ lane, bytes: 100 })))
+      yield* sql`SELECT setval('outbox_events_seq_seq', last_value + 6000) FROM outbox_events_seq_seq`
+      yield* sql`UPDATE outbox_events SET seq = DEFAULT WHERE lane = 5`
       const { asked, small } = yield* make
       const parts = yield* partsOf(every)
-      const far = parts.map((part, lane) =>
-        lane === 2 ? part : { ...part, from: { ...part.from!, seq: part.from!.seq + 6_000n } }
-      )
-      const found = yield* small.fetch(far)
-      assert.deepStrictEqual(asked.lanes, [2])
+      const found = yield* small.fetch(parts)
+      assert.deepStrictEqual(asked.lanes, [1, 2])
       assert.deepStrictEqual(
         found.map(({ lane }) => Number(lane)),
         every
       )
       assert.deepStrictEqual(
         found.flatMap(({ events }) => events.map(({ lane }) => Number(lane))),
-        [2]
+        [1, 2, 5]
       )
       const [first, second] = runsOf(yield* small.fetch(parts), () => true)
       const [event] = second!.events
@@ -166,6 +175,48 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
       yield* small.mark([first!, late])
       assert.strictEqual(asked.marks, 1)
     }).pipe(Effect.scoped)
+  )
+
+  it.effect("a lane with runs of two topics is marked by the queue, which locks its rows in another order", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill([1, 1].map((lane) => ({ lane, bytes: 100 })))
+      const { asked, queue, small } = yield* make
+      const [run] = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
+      yield* small.mark([
+        { ...run!, events: run!.events.slice(1), topic: "a" },
+        { ...run!, events: run!.events.slice(0, 1), topic: "b" }
+      ])
+      assert.strictEqual(asked.marks, 1)
+      assert.lengthOf(yield* sql`SELECT FROM outbox_events`, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("large records are left to the queue's fetch", () =>
+    Effect.gen(function* () {
+      yield* fill([{ lane: 1, bytes: 16_384 }])
+      const { asked, small } = yield* make
+      const [, fetched] = yield* small.fetch(yield* partsOf(every))
+      assert.lengthOf(fetched!.events, 1)
+      assert.strictEqual(asked.laneByLane, 0)
+      yield* fill([{ lane: 1, bytes: 16_385 }])
+      const [, found] = yield* small.fetch(yield* partsOf(every))
+      assert.strictEqual(found!.events[0]!.data, "{}")
+      assert.strictEqual(asked.laneByLane, 1)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("without an archive the events are deleted, and nothing is kept", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`DELETE FROM event_log`
+      yield* fill([1, 2, 2].map((lane) => ({ lane, bytes: 100 })))
+      const { asked, queue, small } = yield* make
+      yield* small.mark(runsOf(yield* queue.fetch(yield* partsOf(every)), (index) => index > 0))
+      assert.deepStrictEqual(yield* sql`SELECT lane::int4 AS lane FROM outbox_events`, [{ lane: 1 }])
+      assert.lengthOf(yield* sql`SELECT FROM event_log`, 0)
+      assert.strictEqual(asked.marks, 0)
+    }).pipe(Effect.scoped, Effect.provide(unarchived))
   )
 
   it.effect("a number of another lane is left alone", () =>
@@ -333,16 +384,16 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
       // As on a dispatcher's connections.
       yield* sql`SET enable_seqscan = off`
       yield* sql`SET enable_bitmapscan = off`
-      yield* sql`SET plan_cache_mode = force_generic_plan`
       const parts = yield* partsOf(every)
       const scan = yield* nodesOf(small.fetch(parts))
       const runs = runsOf(yield* queue.fetch(parts), () => true)
       const mark = yield* nodesOf(small.mark(runs))
       const large = yield* nodesOf(queue.mark(runs))
-      assert.isFalse(scan.some((node) => node["Node Type"] === "Sort"))
+      assert.isFalse(scan.some((node) => node["Node Type"].includes("Sort")))
       for (const nodes of [scan, mark, large]) {
-        const read = nodes.find((node) => node["Index Name"] === "outbox_events_pkey")
-        assert.match(read!["Index Cond"] ?? "", /lane.*seq >= /)
+        const reads = nodes.filter((node) => node["Index Name"] === "outbox_events_pkey")
+        assert.isNotEmpty(reads)
+        for (const read of reads) assert.match(read["Index Cond"] ?? "", /lane.*seq >= /)
       }
     }).pipe(Effect.scoped)
   )

@@ -44,6 +44,7 @@ it.live("warming up runs each statement and the broker's rehearsal, and neither 
     const rehearsed: Array<Rehearsed> = []
     const marked: Array<ReadonlyArray<Acknowledged>> = []
     const fetched: Array<ReadonlyArray<unknown>> = []
+    const asked = new Set<string>()
     const watched = Layer.effect(
       Queue,
       Effect.map(Queue, (queue) =>
@@ -51,7 +52,10 @@ it.live("warming up runs each statement and the broker's rehearsal, and neither 
           ...queue,
           fetch: (parts) =>
             Effect.tap(queue.fetch(parts), (found) =>
-              Effect.sync(() => void fetched.push(found.flatMap(({ events }) => events)))
+              Effect.sync(() => {
+                asked.add(`${parts.length} lanes${parts[0]?.from === undefined ? "" : " with marks"}`)
+                fetched.push(found.flatMap(({ events }) => events))
+              })
             ),
           mark: (runs) =>
             Effect.andThen(
@@ -80,6 +84,8 @@ it.live("warming up runs each statement and the broker's rehearsal, and neither 
     assert.deepStrictEqual(widths, [1, 2, 4, 8, 16, 32, 64])
     assert.isTrue(marked.flat().every(({ events, lane }) => lane >= 64 && events.every(({ seq }) => seq === 0n)))
     assert.isNotEmpty(fetched)
+    // Each of these forms is a statement of its own.
+    assert.sameMembers([...asked], ["1 lanes", "1 lanes with marks", "64 lanes with marks"])
     assert.isTrue(fetched.every((events) => events.length === 0))
   }).pipe(Effect.scoped, Effect.provide(world))
 )
