@@ -1,5 +1,5 @@
 /**
- * Events as rows of the queue: what a row contains, the one INSERT that writes it, and the columns that a dispatcher reads.
+ * Events as rows of the queue: the content of a row, the one INSERT for it, and the columns that a dispatcher reads.
  *
  * The INSERT is part of every business transaction. Its text is built by hand and kept: a template would cost as much as the rest of an append.
  */

@@ -5,8 +5,8 @@
  * one scan reads all the lanes. If it has come to their end, it has found what the fetch would find. Otherwise it is dropped, and the lanes are fetched.
  * The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
  *
- * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. So it
- * is fetched beside the scan by the queue's own statement, and a mark of far numbers is left to the queue.
+ * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
+ * queue's own statement fetches such a lane beside the scan, and a mark of far numbers is left to the queue.
  *
  * Decorates the {@link Queue} itself, below all that counts or leaves out. Without it a turn of three events takes Postgres 1.5 times as long.
  */
