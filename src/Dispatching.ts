@@ -119,7 +119,8 @@ export const over = <A, E, R>(steps: Layer.Layer<A, E, R>) =>
     Layer.provide(LaneWatch.layer),
     Layer.merge(besides),
     Layer.provideMerge(Layer.merge(Dispatcher.layer, LaneOwnership.layer)),
-    // Before the first lane is taken, with the statements of {@link steps}. Without this line the first events of a process wait for connections, plans and compiled code.
+    // Before the first lane is taken, with the statements of {@link steps}. Without this line the first events of a process wait for connections,
+    // plans and compiled code.
     Layer.provideMerge(Layer.provide(WarmUp.layer, Layer.provide(SmallTurns.layer, Queue.layer))),
     Layer.provideMerge(steps)
   )

@@ -255,8 +255,10 @@ export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEven
   })
 }
 
-/** All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip
- * locked rows, or hold no lock while they wait. */
+/**
+ * All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip locked rows, or hold no lock
+ * while they wait.
+ */
 const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
   runs.toSorted(
     (one, other) =>

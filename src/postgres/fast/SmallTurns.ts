@@ -30,7 +30,7 @@ import { TurnConnection } from "../../outbox/TurnConnection.ts"
 /** From so many lanes on: with four the scan saves a fifth, and with all of them two fifths (docs/performance-log.md). */
 const leastLanes = 8
 
-/** One of each lane. At 5,000 events a second a turn has half as many. */
+/** One of each lane. Fetches that are 4 ms apart find twenty at 5,000 events a second. */
 const mostEvents = laneCount
 
 /** With larger records the scan is in vain: without a bound it might bring 64 of the largest. So it brings a megabyte at most. */
@@ -38,7 +38,7 @@ const mostRecordBytes = 16_384
 
 /**
  * How far the numbers of a statement may lie apart. Low-water marks are raised together, to the same number: a lane is behind only while an event of it
- * has waited for a second, or one may come back. The dead rows between are stepped over in each turn, so this is some tenths of a millisecond.
+ * has waited for a second, or one may come back. The dead rows between are stepped over in each turn, so they have to be few.
  */
 const mostApart = 500n
 
@@ -68,13 +68,19 @@ const fits = ({ events }: Fetched, part: LanePart) => {
   return events.length <= part.events && (bytes <= part.bytes || events.length <= 1)
 }
 
-/** The acknowledged events in order of `seq`. */
-const rowsOf = (runs: ReadonlyArray<Acknowledged>) =>
-  runs
+/** The acknowledged events of a small mark in order of `seq`; `undefined` if the mark is not small. */
+const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
+  const count = runs.reduce((sum, { events }) => sum + events.length, 0)
+  if (count === 0 || count > mostEvents) return undefined
+  // Several topics in a lane: the queue's mark locks its rows in another order, and the two would deadlock.
+  if (new Set(runs.map(({ lane }) => lane)).size < runs.length) return undefined
+  const rows = runs
     .flatMap(({ events, lane, receipt: { baseOffset, partition } }) =>
       events.map(({ seq }, index) => ({ lane, seq, partition, offset: baseOffset + BigInt(index) }))
     )
     .toSorted((one, other) => (one.seq < other.seq ? -1 : 1))
+  return rows.at(-1)!.seq - rows[0]!.seq > mostApart ? undefined : rows
+}
 
 /** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition and offset. */
 const publishedText = (archive: boolean) => `
@@ -128,24 +134,22 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
         if (near.length === 0) return yield* queue.fetch(parts)
         // A scan that fails rests, too.
         resting = fetchesBetween
-        const scanned = new Set<LanePart>(near)
-        const far = parts.filter((part) => !scanned.has(part))
-        const [all, ofFar] = yield* far.length === 0
-          ? Effect.map(scan(near), (all) => [all, []] as const)
+        const nearParts = new Set<LanePart>(near)
+        const far = parts.filter((part) => !nearParts.has(part))
+        // As a rule no lane is far, and the scan needs no fiber of its own.
+        const [scanned, ofFar] = yield* far.length === 0
+          ? Effect.map(scan(near), (found) => [found, []] as const)
           : Effect.all([scan(near), queue.fetch(far)], { concurrency: 2 })
-        if (all !== undefined) resting = 0
-        const found = all ?? (yield* queue.fetch(near))
-        if (far.length === 0) return found
-        const ofLane = new Map([...found, ...ofFar].map((one) => [one.lane, one]))
+        if (scanned !== undefined) resting = 0
+        const ofNear = scanned ?? (yield* queue.fetch(near))
+        if (far.length === 0) return ofNear
+        const ofLane = new Map([...ofNear, ...ofFar].map((one) => [one.lane, one]))
         return parts.map(({ lane }) => ofLane.get(lane)!)
       }),
       mark: Effect.fnUntraced(function* (runs) {
-        const count = runs.reduce((sum, { events }) => sum + events.length, 0)
-        const rows = count > mostEvents ? [] : rowsOf(runs)
-        const lanes = [...new Set(runs.map(({ lane }) => lane))]
-        const isFar = rows.length > 0 && rows.at(-1)!.seq - rows[0]!.seq > mostApart
-        // A lane with two topics, too: the queue's mark locks its rows in another order, and the two would deadlock.
-        if (rows.length === 0 || isFar || lanes.length < runs.length) return yield* queue.mark(runs)
+        const rows = rowsOf(runs)
+        if (rows === undefined) return yield* queue.mark(runs)
+        const lanes = runs.map(({ lane }) => lane)
         const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
         const values = [lanes, column("seq"), column("lane"), column("partition"), column("offset")]
         yield* (yield* client).unsafe(markText, values).pipe(

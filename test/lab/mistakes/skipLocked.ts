@@ -4,7 +4,7 @@ import { Dispatcher } from "../../../src/outbox/Dispatcher.ts"
 import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
 import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
-import { columns } from "./columns.ts"
+import { eventColumns } from "../../../src/outbox/EventRows.ts"
 
 export const skipLocked: Mistake = {
   name: "skip-locked",
@@ -26,7 +26,7 @@ export const skipLocked: Mistake = {
           ...queue,
           fetch: eachLane(
             (lane) => sql<QueuedEvent>`
-              SELECT ${sql.literal(columns)} FROM outbox_events WHERE lane = ${lane}::int2
+              SELECT ${sql.literal(eventColumns("outbox_events"))} FROM outbox_events WHERE lane = ${lane}::int2
               ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED`
           )
         })

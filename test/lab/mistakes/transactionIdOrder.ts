@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
-import { columns } from "./columns.ts"
+import { eventColumns } from "../../../src/outbox/EventRows.ts"
 import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -24,7 +24,7 @@ export const transactionIdOrder: Mistake = {
           ...queue,
           fetch: eachLane(
             (lane) => sql<QueuedEvent>`
-              SELECT ${sql.literal(columns)} FROM outbox_events
+              SELECT ${sql.literal(eventColumns("outbox_events"))} FROM outbox_events
               WHERE lane = ${lane}::int2 AND xmin::text::int8 < coalesce(
                 -- pg_snapshot_xmin, but for what runs in the cluster's other databases, and for an autovacuum that may come at any time:
                 -- they must not change the story.

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { OneInFlight } from "../../../src/outbox/Dispatcher.ts"
 import { Queue, type QueuedEvent } from "../../../src/outbox/Queue.ts"
 import { Publisher } from "../../../src/outbox/Publisher.ts"
-import { columns } from "./columns.ts"
+import { eventColumns } from "../../../src/outbox/EventRows.ts"
 import { eachLane } from "./fetching.ts"
 import type { Mistake } from "./Mistake.ts"
 
@@ -42,7 +42,7 @@ const queueWithout = (inFlight: Set<bigint>) =>
         fetch: eachLane(
           Effect.fnUntraced(function* (lane) {
             const rows = yield* sql<QueuedEvent>`
-              SELECT ${sql.literal(columns)} FROM outbox_events
+              SELECT ${sql.literal(eventColumns("outbox_events"))} FROM outbox_events
               WHERE lane = ${lane}::int2 AND seq <> ALL (${[...inFlight]}::int8[]) ORDER BY seq LIMIT 1`
             for (const { seq } of rows) inFlight.add(seq)
             return rows
