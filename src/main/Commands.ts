@@ -29,7 +29,7 @@ import { TaskReport } from "../operations/reports/TaskReport.ts"
 import { LaneWakeup } from "../outbox/LaneWakeup.ts"
 import { Outbox } from "../outbox/Outbox.ts"
 import { Ids } from "../platform/Ids.ts"
-import { Wakeups } from "../platform/Wakeups.ts"
+import * as DirectWakeups from "../platform/DirectWakeups.ts"
 import { TaskWakeup } from "../tasks/TaskWakeup.ts"
 import { Tasks } from "../tasks/Tasks.ts"
 import { consumed, consumerNames, topicNames } from "./Names.ts"
@@ -45,7 +45,7 @@ export const useCases = PaymentOutcomes.layer.pipe(
   Layer.provideMerge(Outbox.layer),
   Layer.provideMerge(Layer.merge(TaskWakeup.layer, Ids.layer)),
   Layer.provideMerge(LaneWakeup.layer),
-  Layer.provideMerge(Wakeups.layerDirect)
+  Layer.provideMerge(DirectWakeups.layer)
 )
 
 /** Dead letters, tasks, pauses, faults, reports, the search of events, and unsettled payments and mail. */

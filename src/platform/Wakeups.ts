@@ -4,9 +4,8 @@
  * A wake-up is a hint and may be lost, so its listeners also poll. It is sent after the commit, outside the business transaction: a NOTIFY inside
  * takes an instance-wide lock at commit. Equal wake-ups that wait to be sent are sent once.
  */
-import { PgClient } from "@effect/sql-pg"
 import { Context, Effect, Latch, Layer, Scope } from "effect"
-import { channel, ControlConnection } from "./ControlConnection.ts"
+import { ControlConnection } from "./ControlConnection.ts"
 import * as Monotonic from "./Monotonic.ts"
 import * as Supervised from "./Supervised.ts"
 
@@ -121,27 +120,6 @@ export class Wakeups extends Context.Service<
             }),
             () => Effect.sync(() => listeners.get(subject)?.delete(handle))
           ).pipe(Effect.andThen(hear))
-      })
-    })
-  )
-
-  /**
-   * For a process that ends soon: `send` returns when its wake-ups have left on a connection of the pool, and `on` hears none. A wake-up that
-   * can't be sent is dropped.
-   */
-  static readonly layerDirect: Layer.Layer<Wakeups, never, PgClient.PgClient> = Layer.effect(
-    Wakeups,
-    Effect.gen(function* () {
-      const client = yield* PgClient.PgClient
-      const { crossProcess } = yield* WakeupSettings
-      return Wakeups.of({
-        send: (subject, details) =>
-          crossProcess
-            ? Effect.forEach(details, (detail) => client.notify(channel, `${subject} ${detail}`), {
-                discard: true
-              }).pipe(Effect.ignore)
-            : Effect.void,
-        on: () => Effect.void
       })
     })
   )

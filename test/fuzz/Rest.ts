@@ -3,7 +3,7 @@ import { Effect, Layer, References, Result, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { consumerNames } from "../../src/main/Names.ts"
 import { InboxDeadLetters } from "../../src/operations/InboxDeadLetters.ts"
-import { Wakeups } from "../../src/platform/Wakeups.ts"
+import * as DirectWakeups from "../../src/platform/DirectWakeups.ts"
 import { differences, unrest } from "../soak/payments/Books.ts"
 import type { Records } from "./Records.ts"
 
@@ -25,7 +25,7 @@ const discardDead = Effect.gen(function* () {
     discard: true
   })
 }).pipe(
-  Effect.provide(InboxDeadLetters.layer.pipe(Layer.provide(Wakeups.layerDirect))),
+  Effect.provide(InboxDeadLetters.layer.pipe(Layer.provide(DirectWakeups.layer))),
   // Hundreds of decisions, each a line.
   Effect.provideService(References.MinimumLogLevel, "Warn")
 )

@@ -6,7 +6,7 @@ import { SettlePayment } from "../../../src/application/SettlePayment.ts"
 import { HoldRetries } from "../../../src/inbox/holds/HoldRetries.ts"
 import { bind } from "../../../src/inbox/Subscriber.ts"
 import { InboxDeadLetters } from "../../../src/operations/InboxDeadLetters.ts"
-import { Wakeups } from "../../../src/platform/Wakeups.ts"
+import * as DirectWakeups from "../../../src/platform/DirectWakeups.ts"
 import { cancel, pay, place, recover } from "../World.ts"
 import { brokenIn, deliver, look, paid, refundAtGateway, repair, subscribers, test } from "./Books.ts"
 import { asked, cancelledInFlight, capture } from "./cases/Steps.ts"
@@ -23,7 +23,7 @@ const skipAll = Effect.gen(function* () {
     yield* letters.skip(subscriber.name, held[0]!.id, { actor: "ada", reason: "its event is lost" })
     yield* retryHeld(bind(subscriber as never, (yield* Effect.context<never>()) as never))
   }
-}).pipe(Effect.provide(InboxDeadLetters.layer.pipe(Layer.provide(Wakeups.layerDirect))))
+}).pipe(Effect.provide(InboxDeadLetters.layer.pipe(Layer.provide(DirectWakeups.layer))))
 
 const lost = /^(event-missing) .*paid-once inbox skip CONSUMER EVENT/
 const refusals = Effect.map(repair, ({ items }) =>
