@@ -38,6 +38,7 @@ export interface Flights {
   readonly wake: (lanes: Iterable<Lane>) => void
   /** Open when a lane has become ready. */
   readonly isReady: Latch.Latch
+  readonly hasReady: () => boolean
   /**
    * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the deep
    * lanes it takes {@link deepLimit} at most; the others stay ready.
@@ -117,6 +118,7 @@ export const make = Effect.fnUntraced(function* (options: {
   return {
     wake,
     isReady,
+    hasReady: () => ready.size > 0,
     board: () => {
       const lanes: Array<Lane> = []
       let deepLanes = 0

@@ -1,24 +1,36 @@
 /**
- * Gathers work while sends are in flight, as Nagle's algorithm gathers bytes, and keeps fetches apart.
+ * How long turns wait, so that each takes more along.
  *
- * A fetch, a send and a mark for each event would cost several times as much as for a few events together. The time of an acknowledgement is the
- * measure: a fast broker leaves little to gather, and a slow one much. The distance of two fetches bounds the number of turns in a second.
- * Acknowledgements wait for the next fetch, too, whose packet takes their mark along. An event that comes after a pause waits for nothing.
+ * A fetch, a send and a mark for each event would cost several times as much as for a few events together.
+ *
+ * - A turn waits for sends in flight, as Nagle's algorithm gathers bytes. The time of an acknowledgement is the measure: a fast broker leaves little to
+ *   gather, and a slow one much.
+ * - The number of fetches in a second is bounded, by a token bucket. Below the bound an event waits for nothing.
+ * - Acknowledgements wait for the next fetch, whose packet takes their mark along. After a crash such events are sent once more, so they don't wait long.
  */
-import { Clock, Context, Effect, Latch } from "effect"
+import { Clock, Context, Effect, Latch, Number } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 
 export const GatheringSettings = Context.Reference<{
   /** The longest wait for sends in flight. */
   readonly longestMillis: number
-  /** The least time from the beginning of a fetch to that of the next one. 0 trades CPU for latency: the median is some 2 ms less. */
+  /** The least time from the beginning of a fetch to that of the next one, on average. */
   readonly apartMillis: number
+  /** So many fetches may begin without that distance after a pause. */
+  readonly burst: number
+  /** The longest wait of acknowledgements for a fetch. */
+  readonly markMillis: number
 }>("paid-once/outbox/GatheringSettings", {
+  // docs/performance-log.md has what an event costs with other numbers.
   defaultValue: () => ({
     // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
     longestMillis: 5,
-    // At 500 events a second two or three share a turn. docs/performance-log.md has what an event costs with it and without.
-    apartMillis: 4
+    // At 500 events a second two share a turn.
+    apartMillis: 3,
+    // A tenth of a second: at 250 events a second hardly one waits.
+    burst: 32,
+    // At 100 events a second six of seven acknowledgements meet a fetch.
+    markMillis: 20
   })
 })
 
@@ -27,21 +39,29 @@ export interface Gathering {
   /** A send begins, or waits for its sender. */
   readonly begin: () => void
   readonly end: () => void
-  /** Waits until the next fetch may begin, and no send is in flight. For the latter no longer than the settings say. */
-  readonly pause: Effect.Effect<void>
+  /**
+   * Waits until `isReady` is open, the next fetch may begin, and no send is in flight. For the first and the last no longer than the settings say.
+   */
+  readonly pause: (isReady: Latch.Latch) => Effect.Effect<void>
   /** A fetch begins. A turn that only marks delays no fetch. */
   readonly fetches: () => void
 }
 
 export const make = Effect.gen(function* () {
-  const { apartMillis, longestMillis } = yield* GatheringSettings
+  const { apartMillis, burst, longestMillis, markMillis } = yield* GatheringSettings
   const clock = yield* Clock.Clock
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
-  /** As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for. */
-  const sent = (longestLeftMillis: number) =>
-    sends === 0 ? Effect.void : Effect.raceFirst(areSent.await, Effect.sleep(Math.max(0, longestLeftMillis)))
+  const opened = (latch: Latch.Latch, longestMillis: number) =>
+    latch.isOpen() ? Effect.void : Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, longestMillis)))
+  const fetchAndSends = Effect.suspend(() => {
+    const left = nextMillis - Monotonic.millisUnsafe(clock)
+    // As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for.
+    return left > 0
+      ? Effect.flatMap(Effect.sleep(left), () => opened(areSent, longestMillis - left))
+      : opened(areSent, longestMillis)
+  })
   return {
     begin: () => {
       sends++
@@ -50,12 +70,11 @@ export const make = Effect.gen(function* () {
     end: () => {
       if (--sends === 0) areSent.openUnsafe()
     },
-    pause: Effect.suspend(() => {
-      const left = nextMillis - Monotonic.millisUnsafe(clock)
-      return left > 0 ? Effect.flatMap(Effect.sleep(left), () => sent(longestMillis - left)) : sent(longestMillis)
-    }),
+    pause: (isReady) => Effect.andThen(opened(isReady, markMillis), fetchAndSends),
     fetches: () => {
-      nextMillis = Monotonic.millisUnsafe(clock) + apartMillis
+      const now = Monotonic.millisUnsafe(clock)
+      // In a backlog fetches begin earlier, and are not held against the later ones.
+      nextMillis = Number.clamp(nextMillis, { minimum: now - (burst - 1) * apartMillis, maximum: now }) + apartMillis
     }
   } satisfies Gathering
 })

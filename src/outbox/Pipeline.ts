@@ -8,8 +8,7 @@
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  *
  * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended. The turn that marks them may do that. Their
- * events may then be fetched once more, and are left out. While sends are in flight, more lanes become ready and more batches are acknowledged. Turns
- * gather these (Gathering.ts), so they grow with the load.
+ * events may then be fetched once more, and are left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
  */
 import { type Cause, Deferred, Effect, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
@@ -191,7 +190,7 @@ export const make = Effect.fnUntraced(function* ({
   const addMark = (mark: Mark) => {
     flights.owe(mark.acknowledged.map(({ lane }) => lane))
     marks.push(mark)
-    flights.isReady.openUnsafe()
+    if (marks.length === 1 || isUrgent()) flights.isReady.openUnsafe()
   }
 
   /** If a batch is sent in pieces, each piece is marked before the next one is sent. */
@@ -262,10 +261,13 @@ export const make = Effect.fnUntraced(function* ({
     )
   })
 
-  /** A backlog fills its batches without a wait, and the next piece of a refused batch waits for the mark of this one. */
+  /** A backlog fills its batches at once, and the next piece of a refused batch waits for the mark of this one. Other marks wait beside the first one. */
   const isUrgent = () =>
     flights.deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
-  const pause = Effect.suspend(() => (isUrgent() ? Effect.void : gathering.pause))
+  const pause = Effect.suspend(() => {
+    if (!flights.hasReady()) flights.isReady.closeUnsafe()
+    return isUrgent() ? Effect.void : gathering.pause(flights.isReady)
+  })
   yield* Supervised.forkLoop(
     "dispatcher turns",
     // A stop does not interrupt a statement: the lanes stay owned until it has ended.

@@ -50,8 +50,8 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "a-turn-for-each-event",
     breaks: "at a steady rate each event costs a fetch, a send and a mark of its own",
     file: gathering,
-    find: "sends === 0 ? Effect.void",
-    replace: "sends >= 0 ? Effect.void",
+    find: "latch.isOpen() ? Effect.void",
+    replace: "true ? Effect.void",
     seenBy: { file: gatheringTest, test: "lanes that become ready during a send" }
   },
   {
@@ -98,8 +98,8 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "gathers-until-all-are-sent",
     breaks: "one partition without an answer stops all others",
     file: gathering,
-    find: "Effect.raceFirst(areSent.await, Effect.sleep(Math.max(0, longestLeftMillis)))",
-    replace: "Effect.asVoid(areSent.await)",
+    find: "Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, longestMillis)))",
+    replace: "latch.await",
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },
   {
@@ -114,17 +114,57 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "waits-for-sends-from-then-on",
     breaks: "a send without an answer keeps the other partitions waiting for the distance of two fetches longer",
     file: gathering,
-    find: "sent(longestMillis - left)",
-    replace: "sent(longestMillis)",
+    find: "opened(areSent, longestMillis - left)",
+    replace: "opened(areSent, longestMillis)",
     seenBy: { file: gatheringTest, test: "a send that outlasts the distance" }
   },
   {
     name: "gathers-no-sends-after-a-fetch",
     breaks: "at a steady rate a turn begins while sends of the last one are in flight, and takes fewer events",
     file: gathering,
-    find: "sent(longestMillis - left)",
-    replace: "sent(0)",
+    find: "opened(areSent, longestMillis - left)",
+    replace: "opened(areSent, 0)",
     seenBy: { file: gatheringTest, test: "a send that outlasts the distance" }
+  },
+  {
+    name: "a-mark-of-its-own",
+    breaks: "at a low rate each event costs a turn more",
+    file: pipeline,
+    find: "if (!flights.hasReady()) flights.isReady.closeUnsafe()",
+    replace: "",
+    seenBy: { file: gatheringTest, test: "acknowledgements are marked with the next fetch" }
+  },
+  {
+    name: "a-mark-waits-for-ever",
+    breaks: "the last events before a pause are sent once more after a crash, however long ago they were sent",
+    file: gathering,
+    find: "opened(isReady, markMillis)",
+    replace: "isReady.await",
+    seenBy: { file: gatheringTest, test: "acknowledgements wait for a lane that is ready" }
+  },
+  {
+    name: "an-urgent-mark-beside-a-waiting-one",
+    breaks: "each piece of a refused batch waits for as long as a mark does",
+    file: pipeline,
+    find: "if (marks.length === 1 || isUrgent())",
+    replace: "if (marks.length === 1)",
+    seenBy: { file: gatheringTest, test: "a refused batch's pieces don't wait" }
+  },
+  {
+    name: "a-pause-saves-up-for-ever",
+    breaks: "after a pause nearly each event of a burst has a turn of its own, and costs more CPU",
+    file: gathering,
+    find: "minimum: now - (burst - 1) * apartMillis",
+    replace: "minimum: 0",
+    seenBy: { file: gatheringTest, test: "after a pause a burst of fetches" }
+  },
+  {
+    name: "a-backlog-is-held-against-the-next",
+    breaks: "after a backlog events wait for seconds",
+    file: gathering,
+    find: "maximum: now }",
+    replace: "maximum: Infinity }",
+    seenBy: { file: gatheringTest, test: "the fetches of a backlog" }
   },
   {
     name: "a-packet-each",

@@ -1,7 +1,8 @@
 /** What happens to ready lanes and acknowledgements while sends are in flight. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
-import { Deferred, Effect } from "effect"
+import { type Context, Deferred, Effect, Latch } from "effect"
 import { TestClock } from "effect/testing"
+import { MessageRejected } from "../../src/brokers/Broker.ts"
 import * as Gathering from "../../src/outbox/Gathering.ts"
 import * as Counters from "../support/Counters.ts"
 import { append, start, writer } from "../support/Dispatchers.ts"
@@ -9,7 +10,7 @@ import * as Ledger from "../support/Ledger.ts"
 
 /** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
 const gated = Effect.fnUntraced(function* (
-  settings: Partial<{ readonly longestMillis: number; readonly apartMillis: number }> = {}
+  settings: Partial<Context.Service.Shape<typeof Gathering.GatheringSettings>> = {}
 ) {
   const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
@@ -39,6 +40,8 @@ const gated = Effect.fnUntraced(function* (
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
     apartMillis: 0,
+    burst: 1,
+    markMillis: 0,
     ...settings
   })
   yield* Effect.addFinalizer(() => Effect.forEach(gates, (gate) => Deferred.succeed(gate, undefined)))
@@ -118,7 +121,7 @@ it.live("lanes that become ready soon after a fetch are fetched together, though
 
 it.live("acknowledgements are marked with the next fetch", () =>
   Effect.gen(function* () {
-    const { fetches, marks, open } = yield* gated({ apartMillis: 2_000 })
+    const { fetches, marks, open } = yield* gated({ markMillis: 600_000 })
     yield* open(0)
     yield* append(0)
     yield* published(1)
@@ -131,15 +134,67 @@ it.live("acknowledgements are marked with the next fetch", () =>
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live("a refused batch's pieces don't wait beside the mark of another one", () =>
+  Effect.gen(function* () {
+    const gate = yield* Deferred.make<void>()
+    const begun = yield* Deferred.make<void>()
+    let polls = 0
+    const publish: Parameters<typeof start>[0] = (batch, broker) => {
+      const { partition, topic } = batch
+      if (partition === 1) return broker.publish(batch)
+      return batch.records.length === 1
+        ? broker.publish(batch)
+        : Deferred.succeed(begun, undefined).pipe(
+            Effect.andThen(Deferred.await(gate)),
+            Effect.andThen(new MessageRejected({ topic, partition, reason: "two are too many", isTooLarge: false }))
+          )
+    }
+    yield* start(publish, (queue) => ({
+      ready: (views) =>
+        Effect.andThen(
+          Effect.sync(() => polls++),
+          queue.ready(views)
+        )
+    })).pipe(
+      Effect.provideService(Gathering.GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: 0,
+        burst: 1,
+        markMillis: 600_000
+      })
+    )
+    // The last one for the next minutes. It would find the lanes, and begin a turn.
+    yield* Counters.eventually(
+      "the poll after the lanes have come",
+      Effect.sync(() => polls === 2)
+    )
+    yield* append(0, 2)
+    yield* Deferred.await(begun)
+    yield* append(1)
+    yield* published(1)
+    yield* Deferred.succeed(gate, undefined)
+    yield* published(3)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+/** The waits alone, under the test's clock. `waiting` waits in a fiber of its own. */
+const waits = Effect.fnUntraced(function* (settings: Context.Service.Shape<typeof Gathering.GatheringSettings>) {
+  const gathering = yield* Effect.provideService(Gathering.make, Gathering.GatheringSettings, settings)
+  const isReady = yield* Latch.make(true)
+  const pause = Effect.suspend(() => gathering.pause(isReady))
+  return { ...gathering, isReady, pause, waiting: Effect.forkChild(pause, { startImmediately: true }) }
+})
+
 it.effect(
   "a send that outlasts the distance of two fetches is waited for, but no longer than without that distance",
   () =>
     Effect.gen(function* () {
-      const { begin, end, fetches, pause } = yield* Effect.provideService(Gathering.make, Gathering.GatheringSettings, {
+      const { begin, end, fetches, waiting } = yield* waits({
         longestMillis: 5,
-        apartMillis: 4
+        apartMillis: 4,
+        burst: 1,
+        markMillis: 20
       })
-      const waiting = Effect.forkChild(pause, { startImmediately: true })
       fetches()
       begin()
       const longest = yield* waiting
@@ -157,22 +212,55 @@ it.effect(
     })
 )
 
-it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
+it.effect("after a pause a burst of fetches begins at once, and each later one the whole distance after the last", () =>
   Effect.gen(function* () {
-    const { fetches, pause } = yield* Gathering.make
+    const { fetches, pause, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 3, markMillis: 20 })
     yield* TestClock.adjust("1 second")
+    for (let fetch = 0; fetch < 3; fetch++) {
+      yield* pause
+      fetches()
+    }
+    for (let fetch = 0; fetch < 3; fetch++) {
+      yield* TestClock.adjust("3 millis")
+      const next = yield* waiting
+      assert.isUndefined(next.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.isDefined(next.pollUnsafe())
+      fetches()
+    }
+    // Two distances later two may begin at once.
+    yield* TestClock.adjust("8 millis")
     yield* pause
     fetches()
-    yield* TestClock.adjust("1 millis")
-    // A turn that only marks begins meanwhile.
-    const second = yield* Effect.forkChild(pause, { startImmediately: true })
-    yield* TestClock.adjust("2 millis")
-    assert.isUndefined(second.pollUnsafe())
-    yield* TestClock.adjust("1 millis")
-    assert.isDefined(second.pollUnsafe())
     yield* pause
     fetches()
+    assert.isUndefined((yield* waiting).pollUnsafe())
+  })
+)
+
+it.effect("the fetches of a backlog don't delay those after it", () =>
+  Effect.gen(function* () {
+    const { fetches, pause } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 3, markMillis: 20 })
+    for (let fetch = 0; fetch < 100; fetch++) fetches()
     yield* TestClock.adjust("4 millis")
     yield* pause
+  })
+)
+
+it.effect("acknowledgements wait for a lane that is ready, but not for ever", () =>
+  Effect.gen(function* () {
+    const { isReady, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 1, markMillis: 20 })
+    yield* isReady.close
+    const longest = yield* waiting
+    yield* TestClock.adjust("19 millis")
+    assert.isUndefined(longest.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    assert.isDefined(longest.pollUnsafe())
+    const shorter = yield* waiting
+    yield* TestClock.adjust("1 millis")
+    assert.isUndefined(shorter.pollUnsafe())
+    yield* isReady.open
+    yield* TestClock.adjust("0 millis")
+    assert.isDefined(shorter.pollUnsafe())
   })
 )
