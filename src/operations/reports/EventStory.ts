@@ -30,15 +30,21 @@ export const decisionsOf = (subject: string, subjectId: string): string => `
   (SELECT coalesce(json_agg(json_build_object('at', ${isoTime("a.at")}, 'actor', a.actor, 'action', a.action, 'reason', a.reason) ORDER BY a.audit_id), '[]')
    FROM (SELECT * FROM operator_audit WHERE subject = '${subject}' AND subject_id = ${subjectId} ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a)`
 
-/** One story of failed attempts, decisions and further steps; a step without a time is left out. Equal times keep their order. */
+/**
+ * One story of failed attempts, decisions and further steps; a step without a time is left out. Of equal times the first of the further steps comes before
+ * the attempts, and its other steps after them.
+ */
 export const make = (
   attempts: ReadonlyArray<typeof Attempt.Type>,
   attemptWas: string,
   decisions: ReadonlyArray<typeof Decision.Type>,
-  further: ReadonlyArray<{ readonly at: string | null; readonly what: string; readonly by?: string }>
+  [first, ...others]: ReadonlyArray<Omit<Step, "at"> & { readonly at: string | null }>
 ): ReadonlyArray<Step> =>
   [
-    ...further.flatMap((step) => (step.at === null ? [] : [{ ...step, at: step.at }])),
+    ...(first === undefined ? [] : [first]),
     ...attempts.map(({ at, attempt, error }) => ({ at, what: `attempt ${attempt} ${attemptWas}: ${error}` })),
+    ...others,
     ...decisions.map(({ action, actor, at, reason }) => ({ at, what: `${action}: ${reason}`, by: actor }))
-  ].toSorted((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0))
+  ]
+    .flatMap((step) => (step.at === null ? [] : [{ ...step, at: step.at }]))
+    .toSorted((one, other) => (one.at < other.at ? -1 : one.at > other.at ? 1 : 0))
