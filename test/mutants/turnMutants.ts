@@ -167,14 +167,6 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "the fetches of a backlog" }
   },
   {
-    name: "looks-as-rarely-when-busy",
-    breaks: "at 2,000 events a second each waits longer than it has to",
-    file: laneWatch,
-    find: "found >= busyFrom ?",
-    replace: "found >= Infinity ?",
-    seenBy: { file: "test/postgres/fast/LaneWatch.test.ts", test: "at a thousand events a second" }
-  },
-  {
     name: "a-packet-each",
     breaks: "a turn costs two packets to Postgres, and two of its processes wake up",
     file: "src/Dispatching.ts",

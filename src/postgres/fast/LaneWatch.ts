@@ -20,10 +20,8 @@ import * as Supervised from "../../platform/Supervised.ts"
 import { WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** Two events share a look at 500 a second. At 2,000 a second six do all the same, and each waits for less. */
-const lookMillis = { usual: 4, busy: 3 }
-/** So many events within a window, 1,000 a second, are busy. */
-const busyFrom = 200
+/** As long as fetches are kept apart by default (Gathering.ts). */
+const lookMillis = 4
 
 /** Rates are taken over this time: a hundred events at 500 a second. */
 const windowMillis = 200
@@ -89,7 +87,6 @@ export const make = Effect.fnUntraced(function* (options: {
    * the rest of them as others': then a watch may last longer than it has to.
    */
   let window = { since: 0, elsewhere: 0, here: 0, foundBefore: 0 }
-  let everyMillis = lookMillis.usual
   const isLooking = yield* Latch.make(false)
   const isChanged = yield* Latch.make(false)
 
@@ -116,16 +113,14 @@ export const make = Effect.fnUntraced(function* (options: {
   const look = Effect.sync(() => {
     options.look()
     if (!isOn || now() < window.since + windowMillis) return
-    const found = options.found() - window.foundBefore
-    everyMillis = found >= busyFrom ? lookMillis.busy : lookMillis.usual
-    if (found - window.here < endsBelow) end()
+    if (options.found() - window.foundBefore - window.here < endsBelow) end()
     else beginWindow()
   })
   const isDue = () => isOn || mayBeRead || now() < tailUntil
   let nextMillis = 0
   const nextLook = Effect.suspend(() => {
     // Late timers don't add up: else a busy process would look less often.
-    nextMillis = Math.max(nextMillis + everyMillis, now())
+    nextMillis = Math.max(nextMillis + lookMillis, now())
     return Effect.andThen(Effect.sleep(nextMillis - now()), look)
   })
 

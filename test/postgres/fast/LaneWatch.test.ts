@@ -79,17 +79,6 @@ it.effect(
     }).pipe(Effect.scoped)
 )
 
-it.effect("at a thousand events a second looks are closer, and at fewer they are as far apart as before", () =>
-  Effect.gen(function* () {
-    const { busy, looksIn, wake } = yield* start
-    wake(80)
-    yield* busy(204, 5)
-    assert.strictEqual(yield* looksIn(180), 60)
-    yield* busy(20, 10)
-    assert.strictEqual(yield* looksIn(160), 40)
-  }).pipe(Effect.scoped)
-)
-
 it.effect("few events end it, and the looks go on for twice as long as others may be quiet after they were told", () =>
   Effect.gen(function* () {
     const { answer, looksIn, seen, wake } = yield* start
