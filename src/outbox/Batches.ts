@@ -67,15 +67,15 @@ const pack = (
 export const toRuns = (
   topic: string,
   events: ReadonlyArray<QueuedEvent>,
-  { baseOffset, partition }: Receipt
+  receipt: Receipt
 ): ReadonlyArray<Acknowledged> => {
   const runs: Array<Acknowledged> = []
   let start = 0
   for (let index = 1; index <= events.length; index++) {
     const { lane } = events[start]!
     if (events[index]?.lane === lane) continue
-    const receipt = { partition, baseOffset: baseOffset + BigInt(start) }
-    runs.push({ lane, topic, events: events.slice(start, index), receipt })
+    const own = { ...receipt, baseOffset: receipt.baseOffset + BigInt(start) }
+    runs.push({ lane, topic, events: events.slice(start, index), receipt: own })
     start = index
   }
   return runs

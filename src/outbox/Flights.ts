@@ -36,8 +36,9 @@ export const deepLimit = 4
 export interface Flights {
   /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
   readonly wake: (lanes: Iterable<Lane>) => void
-  /** Open when a lane has become ready. */
+  /** Opened when a lane becomes ready, and for acknowledgements that wait for a turn. */
   readonly isReady: Latch.Latch
+  /** Whether a lane is ready. */
   readonly hasReady: () => boolean
   /**
    * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the deep

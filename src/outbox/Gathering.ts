@@ -5,7 +5,7 @@
  *
  * - A turn waits for sends in flight, as Nagle's algorithm gathers bytes. The time of an acknowledgement is the measure: a fast broker leaves little to
  *   gather, and a slow one much.
- * - The number of fetches in a second is bounded, by a token bucket. Below the bound an event waits for nothing.
+ * - The number of fetches in a second is bounded, by a token bucket. Below the bound a fetch does not wait for the one before it.
  * - Acknowledgements wait for the next fetch, whose packet takes their mark along. After a crash such events are sent once more, so they don't wait long.
  */
 import { Clock, Context, Effect, Latch, Number } from "effect"

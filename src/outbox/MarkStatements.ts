@@ -15,7 +15,8 @@ const columns = `event_id, topic, event_type, schema_version, aggregate_type, ag
   trace_id, span_id, data, broker_partition, broker_offset`
 
 const archiving = `
-  INSERT INTO event_log (${columns}, published_at) SELECT ${columns}, clock.now FROM ${asynchronous}, published`
+  INSERT INTO event_log (${columns}, published_at)
+  SELECT ${columns}, clock.now - age_millis * interval '1 ms' FROM ${asynchronous}, published`
 
 /** How a mark ends, behind a CTE of its rows with the name `published`. `named` leaves out the events whose id is in the archive, and names them. */
 export const markEnd = {
@@ -25,15 +26,15 @@ export const markEnd = {
     SELECT event_id::text AS "eventId" FROM published EXCEPT ALL SELECT event_id::text FROM archived`
 } as const
 
-/** Deletes a run. Its parameters are its lane, its numbers, its partition and its first offset. Numbers that were out of order would stay in the queue. */
+/** Deletes a run. Its parameters are its lane, numbers, partition, first offset and age. Numbers that were out of order would stay in the queue. */
 const runText = (index: number, end: keyof typeof markEnd) => {
-  const $ = (parameter: number, type: string) => `$${index * 4 + parameter}::${type}`
+  const $ = (parameter: number, type: string) => `$${index * 5 + parameter}::${type}`
   const seqs = $(2, "int8[]")
   const position = `width_bucket(seq, ${seqs})`
   return `run_${index} AS (
     DELETE FROM outbox_events
     WHERE lane = ${$(1, "int2")} AND seq BETWEEN (${seqs})[1] AND (${seqs})[cardinality(${seqs})] AND seq = (${seqs})[${position}]
-    RETURNING ${end === "deleted" ? "1" : `*, ${$(3, "int4")} AS broker_partition, ${$(4, "int8")} + ${position} - 1 AS broker_offset`}
+    RETURNING ${end === "deleted" ? "1" : `*, ${$(3, "int4")} AS broker_partition, ${$(4, "int8")} + ${position} - 1 AS broker_offset, ${$(5, "int4")} AS age_millis`}
   )`
 }
 

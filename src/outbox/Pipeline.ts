@@ -261,7 +261,7 @@ export const make = Effect.fnUntraced(function* ({
     )
   })
 
-  /** A backlog fills its batches at once, and the next piece of a refused batch waits for the mark of this one. Other marks wait beside the first one. */
+  /** A backlog fills its batches at once, and the next piece of a refused batch waits for the mark of this one. Other marks wait together for a lane. */
   const isUrgent = () =>
     flights.deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
   const pause = Effect.suspend(() => {

@@ -1,8 +1,9 @@
 /** Sends a batch to the one partition of its topic that has all its lanes. */
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { Broker, BrokerUnavailable, type PublishError, TopicSettings, TopicUnavailable } from "../brokers/Broker.ts"
 import { toRecords } from "../brokers/Envelope.ts"
 import { Faults } from "../platform/Faults.ts"
+import * as Monotonic from "../platform/Monotonic.ts"
 import { laneCount } from "./Lane.ts"
 import type { NonEmpty } from "./Outbox.ts"
 import type { QueuedEvent, Receipt } from "./Queue.ts"
@@ -34,6 +35,7 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
     Effect.gen(function* () {
       const broker = yield* Broker
       const faults = yield* Faults
+      const clock = yield* Clock.Clock
       const { partitions: wanted } = yield* TopicSettings
       const counts = new Map<string, number>()
       /** Topics whose partitions are known and have not changed since. */
@@ -69,7 +71,8 @@ export class Publisher extends Context.Service<Publisher, PublisherService>()("p
               error._tag === "TopicUnavailable" ? Effect.sync(() => current.delete(topic)) : Effect.void
             )
           )
-        return { partition, baseOffset }
+        const atMillis = Monotonic.millisUnsafe(clock)
+        return { partition, baseOffset, ageMillis: () => Math.round(Monotonic.millisUnsafe(clock) - atMillis) }
       })
 
       return Publisher.of({ prepare, partitionsOf: (topic) => counts.get(topic), publish })

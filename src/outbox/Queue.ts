@@ -29,6 +29,8 @@ export interface QueuedEvent extends StoredEvent {
 export interface Receipt {
   readonly partition: number
   readonly baseOffset: bigint
+  /** How long ago the broker acknowledged it, in whole milliseconds: Postgres would plan a fraction as another type. */
+  readonly ageMillis?: () => number
 }
 
 /** An aggregate, as rows name it. */
@@ -227,8 +229,8 @@ export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lan
  * The parameters of a run in a mark. No event has seq 0. The driver knows no type of an array without elements, so Postgres would plan each number of
  * them anew.
  */
-const valuesOf = ({ events, lane, receipt: { baseOffset, partition } }: Acknowledged) =>
-  [lane, events.length === 0 ? [0n] : events.map(({ seq }) => seq), partition, baseOffset] as const
+const valuesOf = ({ events, lane, receipt: { ageMillis, baseOffset, partition } }: Acknowledged) =>
+  [lane, events.length === 0 ? [0n] : events.map(({ seq }) => seq), partition, baseOffset, ageMillis?.() ?? 0] as const
 
 /** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all for one topic. */
 const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {

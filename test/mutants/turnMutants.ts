@@ -167,6 +167,30 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "the fetches of a backlog" }
   },
   {
+    name: "published-when-marked",
+    breaks: "the console shows the wait of a mark as the time that the broker took",
+    file: "src/outbox/MarkStatements.ts",
+    find: "clock.now - age_millis * interval '1 ms'",
+    replace: "clock.now",
+    seenBy: { file: "test/postgres/fast/SmallTurns.test.ts", test: "either mark archives each event with the time" }
+  },
+  {
+    name: "published-when-marked-in-a-small-turn",
+    breaks: "the console shows the wait of a mark as the time that the broker took",
+    file: "src/postgres/fast/SmallTurns.ts",
+    find: "const age = ageMillis?.() ?? 0",
+    replace: "const age = 0",
+    seenBy: { file: "test/postgres/fast/SmallTurns.test.ts", test: "either mark archives each event with the time" }
+  },
+  {
+    name: "an-age-that-does-not-grow",
+    breaks: "the console shows the wait of a mark as the time that the broker took",
+    file: "src/outbox/Publisher.ts",
+    find: "Math.round(Monotonic.millisUnsafe(clock) - atMillis)",
+    replace: "Math.round(atMillis - atMillis)",
+    seenBy: { file: gatheringTest, test: "the archive has the time of an acknowledgement" }
+  },
+  {
     name: "a-packet-each",
     breaks: "a turn costs two packets to Postgres, and two of its processes wake up",
     file: "src/Dispatching.ts",

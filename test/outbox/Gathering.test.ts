@@ -1,12 +1,34 @@
 /** What happens to ready lanes and acknowledgements while sends are in flight. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
 import { type Context, Deferred, Effect, Latch } from "effect"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { MessageRejected } from "../../src/brokers/Broker.ts"
 import * as Gathering from "../../src/outbox/Gathering.ts"
+import type { LaneView, QueueService } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
 import { append, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
+
+/** The polls after the start. One that came later would find the lanes, and begin a turn. */
+const countPolls = () => {
+  let polls = 0
+  return {
+    counted: (queue: QueueService) => (views: ReadonlyArray<LaneView>) =>
+      Effect.andThen(
+        Effect.sync(() => polls++),
+        queue.ready(views)
+      ),
+    /** Waits until the last of them has come: two or three within half a second, and then none for minutes. */
+    ended: Counters.eventually(
+      "the polls after the start",
+      Effect.suspend(() => {
+        const before = polls
+        return Effect.map(Effect.sleep(200), () => before >= 2 && polls === before)
+      })
+    )
+  }
+}
 
 /** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
 const gated = Effect.fnUntraced(function* (
@@ -16,6 +38,7 @@ const gated = Effect.fnUntraced(function* (
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const fetches: Array<ReadonlyArray<number>> = []
   const marks: Array<ReadonlyArray<number>> = []
+  const polls = countPolls()
   const dispatcher = start(
     (batch, broker) =>
       Deferred.succeed(begun[batch.partition]!, undefined).pipe(
@@ -23,6 +46,7 @@ const gated = Effect.fnUntraced(function* (
         Effect.andThen(broker.publish(batch))
       ),
     (queue) => ({
+      ready: polls.counted(queue),
       fetch: (parts) =>
         Effect.tap(queue.fetch(parts), (fetched) =>
           Effect.sync(() => {
@@ -48,6 +72,7 @@ const gated = Effect.fnUntraced(function* (
   return {
     fetches,
     marks,
+    afterPolls: polls.ended,
     begun: (partition: number) => Deferred.await(begun[partition]!),
     open: (partition: number) => Deferred.succeed(gates[partition]!, undefined)
   }
@@ -121,10 +146,14 @@ it.live("lanes that become ready soon after a fetch are fetched together, though
 
 it.live("acknowledgements are marked with the next fetch", () =>
   Effect.gen(function* () {
-    const { fetches, marks, open } = yield* gated({ markMillis: 600_000 })
+    const { afterPolls, fetches, marks, open } = yield* gated({ markMillis: 600_000 })
+    yield* afterPolls
     yield* open(0)
     yield* append(0)
     yield* published(1)
+    // Longer than a mark takes that waits for nothing.
+    yield* Effect.sleep(100)
+    assert.deepStrictEqual(marks, [])
     yield* append(8)
     yield* published(2)
     yield* append(16)
@@ -138,7 +167,7 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
   Effect.gen(function* () {
     const gate = yield* Deferred.make<void>()
     const begun = yield* Deferred.make<void>()
-    let polls = 0
+    const polls = countPolls()
     const publish: Parameters<typeof start>[0] = (batch, broker) => {
       const { partition, topic } = batch
       if (partition === 1) return broker.publish(batch)
@@ -149,13 +178,7 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
             Effect.andThen(new MessageRejected({ topic, partition, reason: "two are too many", isTooLarge: false }))
           )
     }
-    yield* start(publish, (queue) => ({
-      ready: (views) =>
-        Effect.andThen(
-          Effect.sync(() => polls++),
-          queue.ready(views)
-        )
-    })).pipe(
+    yield* start(publish, (queue) => ({ ready: polls.counted(queue) })).pipe(
       Effect.provideService(Gathering.GatheringSettings, {
         longestMillis: 5,
         apartMillis: 0,
@@ -163,17 +186,37 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
         markMillis: 600_000
       })
     )
-    // The last one for the next minutes. It would find the lanes, and begin a turn.
-    yield* Counters.eventually(
-      "the poll after the lanes have come",
-      Effect.sync(() => polls === 2)
-    )
+    yield* polls.ended
     yield* append(0, 2)
     yield* Deferred.await(begun)
     yield* append(1)
     yield* published(1)
     yield* Deferred.succeed(gate, undefined)
     yield* published(3)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("the archive has the time of an acknowledgement, however long its mark waits", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    let began: string | undefined
+    yield* start(
+      (batch, broker) => broker.publish(batch),
+      (queue) => ({
+        mark: (runs) =>
+          Effect.gen(function* () {
+            const [clock] = yield* Effect.orDie(sql<{ readonly now: string }>`SELECT clock_now()::text AS now`)
+            began = clock?.now
+            yield* Effect.sleep("1 second")
+            yield* queue.mark(runs)
+          })
+      })
+    )
+    yield* append(0)
+    yield* Counters.drained
+    const rows = yield* sql`
+      SELECT published_at < ${began}::timestamptz + interval '900 ms' AS "isOfTheAck", published_at > occurred_at AS "isLater" FROM event_log`
+    assert.deepStrictEqual(rows, [{ isOfTheAck: true, isLater: true }])
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 

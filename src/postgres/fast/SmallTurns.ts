@@ -75,14 +75,15 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   // Several topics in a lane: the queue's mark locks its rows in another order, and the two would deadlock.
   if (new Set(runs.map(({ lane }) => lane)).size < runs.length) return undefined
   const rows = runs
-    .flatMap(({ events, lane, receipt: { baseOffset, partition } }) =>
-      events.map(({ seq }, index) => ({ lane, seq, partition, offset: baseOffset + BigInt(index) }))
-    )
+    .flatMap(({ events, lane, receipt: { ageMillis, baseOffset, partition } }) => {
+      const age = ageMillis?.() ?? 0
+      return events.map(({ seq }, index) => ({ lane, seq, partition, offset: baseOffset + BigInt(index), age }))
+    })
     .toSorted((one, other) => (one.seq < other.seq ? -1 : 1))
   return rows.at(-1)!.seq - rows[0]!.seq > mostApart ? undefined : rows
 }
 
-/** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition and offset. */
+/** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition, offset and age. */
 const publishedText = (archive: boolean) => `
   WITH published AS (
     DELETE FROM outbox_events
@@ -92,7 +93,7 @@ const publishedText = (archive: boolean) => `
   )`
 
 const offsets = `*, ($4::int4[])[width_bucket(seq, $2::int8[])] AS broker_partition,
-  ($5::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset`
+  ($5::int8[])[width_bucket(seq, $2::int8[])] AS broker_offset, ($6::int4[])[width_bucket(seq, $2::int8[])] AS age_millis`
 
 export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Layer.effect(
   Queue,
@@ -151,7 +152,7 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
         if (rows === undefined) return yield* queue.mark(runs)
         const lanes = runs.map(({ lane }) => lane)
         const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
-        const values = [lanes, column("seq"), column("lane"), column("partition"), column("offset")]
+        const values = [lanes, column("seq"), column("lane"), column("partition"), column("offset"), column("age")]
         yield* (yield* client).unsafe(markText, values).pipe(
           // The queue names the id.
           Effect.catchIf(isIdTaken, () => queue.mark(runs)),

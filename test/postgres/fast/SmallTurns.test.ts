@@ -341,6 +341,26 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
     { arbitrary: { runs: 100 } }
   )
 
+  it.effect("either mark archives each event with the time of its acknowledgement", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { queue, small } = yield* make
+      for (const { mark } of [queue, small]) {
+        yield* fill(every.slice(0, 10).map((lane) => ({ lane, bytes: 100 })))
+        yield* sql`DELETE FROM event_log`
+        const runs = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
+        yield* mark(runs.map((run) => ({ ...run, receipt: { ...run.receipt, ageMillis: () => run.lane * 60_000 } })))
+        const archived = yield* sql`
+          SELECT (broker_offset / 1000)::int4 AS lane, round(extract(epoch FROM clock_now() - published_at) / 60)::int4 AS minutes
+          FROM event_log ORDER BY 1`
+        assert.deepStrictEqual(
+          archived,
+          every.slice(0, 10).map((lane) => ({ lane, minutes: lane }))
+        )
+      }
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("an event whose id the archive has leaves the queue, and the others are archived", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
