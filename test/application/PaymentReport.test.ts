@@ -71,8 +71,9 @@ test("the story of a payment tells in the order of time what happened to it, to 
     const orderId = yield* place
     const id = yield* payUnanswered(gateway, orderId, "after charge")
     yield* sql`
+      -- In microseconds: a quick machine does all of this within a few milliseconds.
       UPDATE outbox_tasks SET history = jsonb_build_array(jsonb_build_object('attempt', 1, 'error', 'no answer in time',
-        'at', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))
+        'at', to_char(clock_now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))
       WHERE idempotency_key = ${id}`
     const [task] = yield* sql<{ readonly id: string }>`
       SELECT task_id::text AS id FROM outbox_tasks WHERE idempotency_key = ${id}`
