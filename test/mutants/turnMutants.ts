@@ -151,22 +151,6 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "a refused batch's pieces don't wait" }
   },
   {
-    name: "a-pause-saves-up-for-ever",
-    breaks: "after a pause nearly each event of a burst has a turn of its own, and costs more CPU",
-    file: gathering,
-    find: "minimum: now - (burst - 1) * apartMillis",
-    replace: "minimum: 0",
-    seenBy: { file: gatheringTest, test: "after a pause a burst of fetches" }
-  },
-  {
-    name: "a-backlog-is-held-against-the-next",
-    breaks: "after a backlog events wait for seconds",
-    file: gathering,
-    find: "maximum: now }",
-    replace: "maximum: Infinity }",
-    seenBy: { file: gatheringTest, test: "the fetches of a backlog" }
-  },
-  {
     name: "published-when-marked",
     breaks: "the console shows the wait of a mark as the time that the broker took",
     file: "src/outbox/MarkStatements.ts",

@@ -64,7 +64,7 @@ const gated = Effect.fnUntraced(function* (
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
     apartMillis: 0,
-    burst: 1,
+
     markMillis: 0,
     ...settings
   })
@@ -182,7 +182,7 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
       Effect.provideService(Gathering.GatheringSettings, {
         longestMillis: 5,
         apartMillis: 0,
-        burst: 1,
+
         markMillis: 600_000
       })
     )
@@ -235,7 +235,7 @@ it.effect(
       const { begin, end, fetches, waiting } = yield* waits({
         longestMillis: 5,
         apartMillis: 4,
-        burst: 1,
+
         markMillis: 20
       })
       fetches()
@@ -255,36 +255,21 @@ it.effect(
     })
 )
 
-it.effect("after a pause a burst of fetches begins at once, and each later one the whole distance after the last", () =>
+it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
   Effect.gen(function* () {
-    const { fetches, pause, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 3, markMillis: 20 })
+    const { fetches, pause, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, markMillis: 20 })
     yield* TestClock.adjust("1 second")
-    for (let fetch = 0; fetch < 3; fetch++) {
-      yield* pause
-      fetches()
-    }
-    for (let fetch = 0; fetch < 3; fetch++) {
-      yield* TestClock.adjust("3 millis")
-      const next = yield* waiting
-      assert.isUndefined(next.pollUnsafe())
-      yield* TestClock.adjust("1 millis")
-      assert.isDefined(next.pollUnsafe())
-      fetches()
-    }
-    // Two distances later two may begin at once.
-    yield* TestClock.adjust("8 millis")
     yield* pause
     fetches()
+    yield* TestClock.adjust("1 millis")
+    // A turn that only marks begins meanwhile.
+    const second = yield* waiting
+    yield* TestClock.adjust("2 millis")
+    assert.isUndefined(second.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    assert.isDefined(second.pollUnsafe())
     yield* pause
     fetches()
-    assert.isUndefined((yield* waiting).pollUnsafe())
-  })
-)
-
-it.effect("the fetches of a backlog don't delay those after it", () =>
-  Effect.gen(function* () {
-    const { fetches, pause } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 3, markMillis: 20 })
-    for (let fetch = 0; fetch < 100; fetch++) fetches()
     yield* TestClock.adjust("4 millis")
     yield* pause
   })
@@ -292,7 +277,7 @@ it.effect("the fetches of a backlog don't delay those after it", () =>
 
 it.effect("acknowledgements wait for a lane that is ready, but not for ever", () =>
   Effect.gen(function* () {
-    const { isReady, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, burst: 1, markMillis: 20 })
+    const { isReady, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, markMillis: 20 })
     yield* isReady.close
     const longest = yield* waiting
     yield* TestClock.adjust("19 millis")

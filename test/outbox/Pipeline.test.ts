@@ -139,9 +139,7 @@ it.live(
           mark: (runs) => Effect.andThen(Deferred.await(mark!), queue.mark(runs))
         })
         // Far longer than a wake-up takes, so that the turn that marks has heard of the lane's next events.
-      ).pipe(
-        Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: 2_000, burst: 1, markMillis: 2_000 })
-      )
+      ).pipe(Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: 2_000, markMillis: 2_000 }))
       yield* append(0)
       yield* Deferred.await(sending!)
       yield* append(0, 2)
