@@ -36,7 +36,7 @@ export const deepLimit = 4
 export interface Flights {
   /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
   readonly wake: (lanes: Iterable<Lane>) => void
-  /** Opened when a lane becomes ready, and for acknowledgements that wait for a turn. */
+  /** Opened when a lane becomes ready, and for whatever else needs a turn: acknowledgements, a stop, a sign of life. */
   readonly isReady: Latch.Latch
   /** Whether a lane is ready. */
   readonly hasReady: () => boolean

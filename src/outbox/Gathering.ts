@@ -49,8 +49,8 @@ export const make = Effect.gen(function* () {
   let sends = 0
   let nextMillis = 0
   const areSent = yield* Latch.make(true)
-  const opened = (latch: Latch.Latch, longestMillis: number) =>
-    latch.isOpen() ? Effect.void : Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, longestMillis)))
+  const opened = (latch: Latch.Latch, mostMillis: number) =>
+    latch.isOpen() ? Effect.void : Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, mostMillis)))
   const fetchAndSends = Effect.suspend(() => {
     const left = nextMillis - Monotonic.millisUnsafe(clock)
     // As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for.

@@ -29,7 +29,7 @@ export interface QueuedEvent extends StoredEvent {
 export interface Receipt {
   readonly partition: number
   readonly baseOffset: bigint
-  /** How long ago the broker acknowledged it, in whole milliseconds: Postgres would plan a fraction as another type. */
+  /** Since the broker acknowledged it, asked when it is marked; without it, none. Whole: Postgres would plan a fraction as another type. */
   readonly ageMillis?: () => number
 }
 

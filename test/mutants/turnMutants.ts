@@ -98,7 +98,7 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "gathers-until-all-are-sent",
     breaks: "one partition without an answer stops all others",
     file: gathering,
-    find: "Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, longestMillis)))",
+    find: "Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, mostMillis)))",
     replace: "latch.await",
     seenBy: { file: gatheringTest, test: "a send without an answer delays the other partitions" }
   },

@@ -10,7 +10,7 @@ import * as Counters from "../support/Counters.ts"
 import { append, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
 
-/** The polls after the start. One that came later would find the lanes, and begin a turn. */
+/** The polls after the start. One that came later would find the lanes, and begin a turn, as the stamp for health does each five seconds. */
 const countPolls = () => {
   let polls = 0
   return {
@@ -19,12 +19,12 @@ const countPolls = () => {
         Effect.sync(() => polls++),
         queue.ready(views)
       ),
-    /** Waits until the last of them has come: two or three within half a second, and then none for minutes. */
+    /** Waits until the last of them has come: half a second after the lanes (LaneWatch.ts), and then none for minutes. */
     ended: Counters.eventually(
       "the polls after the start",
       Effect.suspend(() => {
         const before = polls
-        return Effect.map(Effect.sleep(200), () => before >= 2 && polls === before)
+        return Effect.map(Effect.sleep(600), () => before > 0 && polls === before)
       })
     )
   }
@@ -64,7 +64,6 @@ const gated = Effect.fnUntraced(function* (
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
     apartMillis: 0,
-
     markMillis: 0,
     ...settings
   })
@@ -182,7 +181,6 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
       Effect.provideService(Gathering.GatheringSettings, {
         longestMillis: 5,
         apartMillis: 0,
-
         markMillis: 600_000
       })
     )
@@ -192,7 +190,8 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
     yield* append(1)
     yield* published(1)
     yield* Deferred.succeed(gate, undefined)
-    yield* published(3)
+    // Before the next stamp.
+    yield* Effect.timeout(published(3), "4 seconds")
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
@@ -235,7 +234,6 @@ it.effect(
       const { begin, end, fetches, waiting } = yield* waits({
         longestMillis: 5,
         apartMillis: 4,
-
         markMillis: 20
       })
       fetches()

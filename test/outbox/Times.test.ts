@@ -72,5 +72,8 @@ it.live("a refused event keeps the time that it occurred at; its attempts and an
         [now, "retry:"]
       ]
     )
+    yield* holds.published(head!, { partition: 0, baseOffset: 0n, ageMillis: () => 60_000 })
+    const { publishedAt } = yield* report.show(event!.eventId, [])
+    assert.strictEqual(publishedAt, "2026-03-01T00:29:00.123Z", "the time of its acknowledgement")
   }).pipe(Effect.provide(process), Effect.provide(Refusals.soon({ retryBaseMillis: 50_000_000 })))
 )

@@ -23,7 +23,7 @@ const worst = (hops: ReadonlyArray<Hop>): HopState =>
 
 /**
  * Each hop with the time since the last hop on its way whose time is known. A hop whose time is later is passed over. There are such hops: a
- * consumer can be faster than the mark after the acknowledgement. And an id's time may be a little ahead of the database's clock.
+ * consumer can be faster than the acknowledgement. And an id's time may be a little ahead of the database's clock.
  */
 const timed = (hops: ReadonlyArray<Hop>): ReadonlyArray<Hop> => {
   const byId = new Map(hops.map((one) => [one.id, one]))

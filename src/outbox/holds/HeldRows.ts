@@ -127,7 +127,8 @@ export const archiveHead = (hold: LockedHold, receipt: Receipt, archive: boolean
           INSERT INTO event_log (event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
                                  occurred_at, trace_id, span_id, data, broker_partition, broker_offset, published_at, history)
           SELECT event_id, topic, event_type, schema_version, aggregate_type, aggregate_id, aggregate_version,
-                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8, clock_now(),
+                 occurred_at, trace_id, span_id, data, ${receipt.partition}::int4, ${receipt.baseOffset}::int8,
+                 clock_now() - ${receipt.ageMillis?.() ?? 0}::int4 * interval '1 ms',
                  (SELECT history FROM outbox_holds
                   WHERE aggregate_type = ${hold.aggregateType} AND aggregate_id = ${hold.aggregateId})
           FROM published

@@ -151,7 +151,8 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
       "set the consumer back to the topic's first record, as docs/reconciliation.md says: over Kafka with paid-once roll-forward, in the embedded broker with psql. The consumer drops what it has applied, and applies the rest",
     isOfACopy: true,
     needsArchive: true,
-    // A consumer takes a partition's events in the order of their offsets. A topic that was made anew begins at 0 again: hence the time, too.
+    // A consumer takes a partition's events in the order of their offsets. A topic that was made anew begins at 0 again: hence the time, too. It is that of
+    // the acknowledgement, and of two events the later one's may be some milliseconds less.
     // An event that was sent twice is archived with its second place, and was applied long before: it does not tell how far the consumer is.
     find: (sql, scope, kept) => sql`
       ${unmarkedEvents(sql, scope, kept)},
@@ -169,7 +170,7 @@ export const markRules = ({ markFirst }: Inbox["Service"]): ReadonlyArray<SqlRul
              event_type || ' applied by ' || consumer || ', which has applied offset ' || place.broker_offset || ' of partition ' || broker_partition AS expected,
              'no mark and no cursor at version ' || version || ', from offset ' || unread.broker_offset AS found
       FROM unread JOIN place USING (consumer, broker_partition)
-      WHERE place.broker_offset > unread.broker_offset AND place.published_at >= unread.published_at
+      WHERE place.broker_offset > unread.broker_offset AND place.published_at >= unread.published_at - interval '1 second'
         AND NOT ${sql.literal(isHeldOrGivenUp("unread.consumer", "unread"))}`
   }
 ]
