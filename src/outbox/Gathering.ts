@@ -25,7 +25,7 @@ export const GatheringSettings = Context.Reference<{
     longestMillis: 5,
     // At 500 events a second two or three share a turn.
     apartMillis: 4,
-    // At 100 events a second six of seven acknowledgements meet a fetch.
+    // Of 100 events a second, at random times, six of seven have a next one within it: 1 - e^-2.
     markMillis: 20
   })
 })

@@ -31,7 +31,7 @@ export const decisionsOf = (subject: string, subjectId: string): string => `
    FROM (SELECT * FROM operator_audit WHERE subject = '${subject}' AND subject_id = ${subjectId} ORDER BY audit_id DESC LIMIT ${auditLimit}) AS a)`
 
 /**
- * One story of failed attempts, decisions and further steps; a step without a time is left out. Of steps of equal times the first of the further steps is
+ * The story of failed attempts, decisions and further steps; a step without a time is left out. Of steps of equal times the first of the further steps is
  * told before the attempts, and the others of them after the attempts.
  */
 export const make = (
