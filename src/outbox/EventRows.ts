@@ -72,9 +72,8 @@ export const eventColumns = (table: string, data = `${table}.data::text`): strin
    to_char(${table}.occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "occurredAt",
    ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.record_bytes AS "recordBytes", ${data} AS data`
 
-/** Whether the server's start time is still `server` (`LaneView.from`). It is asked once, and not for each row. */
-export const isSameServer = (sql: Statement.Constructor, server: string): Statement.Fragment =>
-  sql`(SELECT pg_postmaster_start_time()::text = ${server}::text)`
+/** The server's start time, asked once and not for each row (`LaneView.from`). */
+export const serverStart = "(SELECT pg_postmaster_start_time()::text)"
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
 

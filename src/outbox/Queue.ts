@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
-import { eventColumns, isSameServer } from "./EventRows.ts"
+import { eventColumns, serverStart } from "./EventRows.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
 import { markText } from "./MarkStatements.ts"
@@ -128,7 +128,9 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
       /** The lane's first `seq`, or 0 if the server has restarted since the mark was found. */
       const startIn = (views: ReadonlyArray<LaneView>) => {
         const server = views.find(({ from }) => from !== undefined)?.from?.server
-        return server === undefined ? sql`0` : sql`CASE WHEN ${isSameServer(sql, server)} THEN lane.start ELSE 0 END`
+        return server === undefined
+          ? sql`0`
+          : sql`CASE WHEN ${sql.literal(serverStart)} = ${server}::text THEN lane.start ELSE 0 END`
       }
       /** The conditions for what the views leave out. A statement without any has its own plan. */
       const exclusions = (views: ReadonlyArray<LaneView>) => {

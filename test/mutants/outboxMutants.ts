@@ -228,8 +228,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "scans-by-void-marks",
     breaks: "after a failover events below the marks of the old server wait for ever",
     file: smallTurns,
-    find: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END",
-    replace: "CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE ${seq}::int8 END",
+    find: "CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE 0 END",
+    replace: "CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE $3::int8 END",
     seenBy: { file: smallTurnsTest, test: "marks from before a restart" }
   },
   {

@@ -4,8 +4,7 @@
  *
  * All partitions of a topic share a client until a send fails. The next attempt of a failed partition uses a new client of its own, with
  * new connections and new metadata. The first one that succeeds replaces the topic's shared client. Until then the healthy partitions
- * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: every
- * five minutes kafkajs asks some broker for the topic's metadata, and all sends of the topic wait for the response.
+ * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads.
  */
 import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
@@ -13,7 +12,13 @@ import * as SharedTimeout from "../../platform/SharedTimeout.ts"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
-import { encodedBatch, requestHeadBytes, type Sending } from "./patches/ProduceRequests.ts"
+import {
+  type Broker as Leader,
+  encodedBatch,
+  requestHeadBytes,
+  type Sending,
+  sendTo
+} from "./patches/ProduceRequests.ts"
 import * as RecordBatch from "./RecordBatch.ts"
 
 /**
@@ -26,6 +31,8 @@ interface Sender {
   readonly producer: Producer
   readonly connected: Promise<void>
   isConnected: boolean
+  /** The broker that took the last batch of each partition. */
+  readonly leaders: Map<number, Leader>
   /** Sends that have not ended. */
   inFlight: number
   /** Gets no further batch, and is closed when its sends have ended. */
@@ -73,7 +80,15 @@ export const make = Effect.fnUntraced(function* (
           message.partition!
     })
     const connected = producer.connect()
-    const sender: Sender = { client, producer, connected, isConnected: false, inFlight: 0, retired: false }
+    const sender: Sender = {
+      client,
+      producer,
+      connected,
+      isConnected: false,
+      leaders: new Map(),
+      inFlight: 0,
+      retired: false
+    }
     // Handles the rejection also where no send waits for the connection.
     const noteWhenConnected = async () => {
       try {
@@ -123,30 +138,25 @@ export const make = Effect.fnUntraced(function* (
       return retire(sender)
     }
     const isAnswer = error._tag !== "BrokerUnavailable" || KafkaErrors.protocolErrorOf(error.cause) !== undefined
-    if (!isAnswer && sending.broker !== undefined) sender.client.reset(sending.broker)
+    if (!isAnswer && sending.broker !== undefined) sender.client.reset(sending.broker.brokerAddress)
   }
 
+  /** kafkajs finds the leader of a partition for its first batch, and after each failure. Other batches go where the last one went. */
   const send = async (
     sender: Sender,
     topic: string,
-    batch: Batch,
+    { partition, records }: Batch,
     timestampMillis: number,
     sending: Sending
   ): Promise<Array<RecordMetadata>> => {
     await sender.connected
-    return await sender.producer.send({
-      topic,
-      acks: -1,
-      // How long the broker waits for its replicas. Its error must arrive before this send gives up.
-      timeout: Math.ceil(sendTimeoutMillis / 2),
-      messages: [
-        encodedBatch(
-          batch.partition,
-          RecordBatch.encode(batch.records, timestampMillis, requestHeadBytes(topic)),
-          sending
-        )
-      ]
-    })
+    const roomAndBatch = RecordBatch.encode(records, timestampMillis, requestHeadBytes(topic))
+    // How long the broker waits for its replicas. Its error must arrive before this send gives up.
+    const options = { topic, acks: -1, timeout: Math.ceil(sendTimeoutMillis / 2) }
+    const leader = sender.leaders.get(partition)
+    return leader?.isConnected() === true
+      ? await sendTo(leader, { ...options, partition, roomAndBatch, sending })
+      : await sender.producer.send({ ...options, messages: [encodedBatch(partition, roomAndBatch, sending)] })
   }
 
   /** A response counts only when it names exactly the partition of the batch with error 0. kafkajs accepts others as a success. */
@@ -199,6 +209,7 @@ export const make = Effect.fnUntraced(function* (
     const sending: Sending = { isGivenUp: false, broker: undefined }
     const arrived = () => {
       failed.delete(key)
+      if (sending.broker !== undefined) sender.leaders.set(partition, sending.broker)
       if (isApart) adopt(topic, sender)
     }
     return yield* Effect.tryPromise({
@@ -208,6 +219,7 @@ export const make = Effect.fnUntraced(function* (
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return Effect.sync(arrived)
+        sender.leaders.delete(partition)
         giveUp(topic, sender, isApart, sending, error)
         failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")

@@ -12,7 +12,7 @@
  */
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { eventColumns, isSameServer } from "../../outbox/EventRows.ts"
+import { eventColumns, serverStart } from "../../outbox/EventRows.ts"
 import { laneCount } from "../../outbox/Lane.ts"
 import { markEnd } from "../../outbox/MarkStatements.ts"
 import {
@@ -83,6 +83,17 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   return rows.at(-1)!.seq - rows[0]!.seq > mostApart ? undefined : rows
 }
 
+/** The first rows of these lanes. Its text is kept, as the mark's: a template would cost as much as the rest of the scan's way through the driver. */
+const scanText = `
+  SELECT ${eventColumns("e", `CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END`)},
+         (e.aggregate_type, e.aggregate_id) IN (
+           -- A range costs less than so many probes. Holds of lanes between match no row.
+           SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane BETWEEN $4::int2 AND $5::int2
+         ) AS held
+  FROM outbox_events AS e
+  WHERE e.lane = ANY ($1::int2[]) AND e.seq >= CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE 0 END
+  ORDER BY e.lane, e.seq LIMIT $6::int4`
+
 /** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition, offset and age. */
 const publishedText = (archive: boolean) => `
   WITH published AS (
@@ -103,25 +114,15 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
     const sql = yield* SqlClient.SqlClient
     const client = Effect.map(TurnConnection, (connection) => connection ?? sql)
     const markText = `${publishedText(archive)}${archive ? markEnd.archived : markEnd.deleted}`
-    const columns = sql.literal(
-      eventColumns("e", `CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END`)
-    )
     let resting = 0
 
     /** All that waits in the lanes; `undefined` if it is more, or larger, than one scan brings, or more than the parts take. */
     const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>) {
       const lanes = parts.map(({ lane }) => lane)
       const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
+      const values = [lanes, server, seq, Math.min(...lanes), Math.max(...lanes), mostEvents + 1]
       // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
-      const rows = yield* (yield* client)<QueuedEvent>`
-        SELECT ${columns}, (e.aggregate_type, e.aggregate_id) IN (
-                 -- A range costs less than so many probes. Holds of lanes between match no row.
-                 SELECT aggregate_type, aggregate_id FROM outbox_holds
-                 WHERE lane BETWEEN ${Math.min(...lanes)}::int2 AND ${Math.max(...lanes)}::int2
-               ) AS held
-        FROM outbox_events AS e
-        WHERE e.lane = ANY (${lanes}::int2[]) AND e.seq >= CASE WHEN ${isSameServer(sql, server)} THEN ${seq}::int8 ELSE 0 END
-        ORDER BY e.lane, e.seq LIMIT ${mostEvents + 1}`
+      const rows = yield* (yield* client).unsafe<QueuedEvent>(scanText, values)
       if (rows.length > mostEvents || rows.some(({ data }) => data === null)) return undefined
       const found = byPart(parts, rows)
       return found.every((ofLane, index) => fits(ofLane, parts[index]!)) ? found : undefined

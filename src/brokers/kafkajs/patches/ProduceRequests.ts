@@ -1,7 +1,7 @@
 /** Produce requests that carry a batch encoded by RecordBatch.ts instead of by kafkajs. */
-import type { Message } from "kafkajs"
+import type { Message, RecordMetadata } from "kafkajs"
 import { createRequire } from "node:module"
-import { oneRequestWith, type Protocol } from "./Requests.ts"
+import type { Exchange, Protocol } from "./Requests.ts"
 
 const require = createRequire(import.meta.url)
 
@@ -12,6 +12,16 @@ const { createErrorFromCode, failure } = require("kafkajs/src/protocol/error.js"
   readonly failure: (errorCode: number) => boolean
   readonly createErrorFromCode: (errorCode: number) => Error
 }
+const apiKeys = require("kafkajs/src/protocol/requests/apiKeys.js") as { readonly Produce: number }
+const { requests } = require("kafkajs/src/protocol/requests/index.js") as {
+  readonly requests: { readonly Produce: unknown }
+}
+const metadataOf = require("kafkajs/src/producer/responseSerializer.js") as (
+  response: ProduceResponse
+) => Array<RecordMetadata>
+const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
+/** kafkajs' own, whatever is patched later. */
+const produce = prototype.produce
 
 /** Bytes of a produce request before each batch: its partition and its size. */
 const partHeadBytes = 8
@@ -23,8 +33,19 @@ export const requestHeadBytes = (topic: string): number => 18 + Buffer.byteLengt
 export interface Sending {
   /** Set by the producer: a batch that still waits for its connection must not be written any more. */
   isGivenUp: boolean
-  /** Set when the request is written: the broker (`host:port`) that receives it. */
-  broker: string | undefined
+  /** Set when the request is written: the broker that receives it. */
+  broker: Broker | undefined
+}
+
+/** kafkajs' connections to a broker, as far as they are used here. */
+export interface Broker {
+  /** `host:port` */
+  readonly brokerAddress: string
+  /** Also false when its user has to be proved again. */
+  readonly isConnected: () => boolean
+  /** Another function after each connect. */
+  readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol<ProduceArguments, ResponseParser>
+  produce: (args: ProduceArguments) => Promise<ProduceResponse>
 }
 
 /**
@@ -34,10 +55,15 @@ export interface Sending {
 export const encodedBatch = (partition: number, roomAndBatch: Buffer, sending: Sending): Message =>
   Object.assign({ value: roomAndBatch, partition }, { [encoded]: sending })
 
-/** The fields of kafkajs' produce arguments that are read here. */
-interface ProduceArguments {
+/** What a request says of all its batches. */
+interface ProduceOptions {
   readonly acks: number
+  /** How long the broker waits for its replicas, in milliseconds. */
   readonly timeout: number
+}
+
+/** The fields of kafkajs' produce arguments that are read here. */
+interface ProduceArguments extends ProduceOptions {
   readonly topicData: ReadonlyArray<{
     readonly topic: string
     readonly partitions: ReadonlyArray<{
@@ -78,7 +104,7 @@ interface Part {
 /** Batches of one topic that share a request to a broker. */
 interface Shared {
   readonly topic: string
-  readonly args: ProduceArguments
+  readonly options: ProduceOptions
   readonly parts: Array<Part>
   bytes: number
 }
@@ -87,7 +113,7 @@ interface Shared {
 const sharedBytes = 256_000
 
 /** The request's body: no transaction, one topic, and the batch of each part behind its partition and size. */
-const encodeRequest = ({ args, parts, topic }: Shared): Buffer => {
+const encodeRequest = ({ options: { acks, timeout }, parts, topic }: Shared): Buffer => {
   const room = requestHeadBytes(topic)
   for (const { partition, roomAndBatch } of parts) {
     roomAndBatch.writeInt32BE(partition, room - partHeadBytes)
@@ -95,8 +121,8 @@ const encodeRequest = ({ args, parts, topic }: Shared): Buffer => {
   }
   const first = parts[0]!.roomAndBatch
   let position = first.writeInt16BE(-1, 0)
-  position = first.writeInt16BE(args.acks, position)
-  position = first.writeInt32BE(args.timeout, position)
+  position = first.writeInt16BE(acks, position)
+  position = first.writeInt32BE(timeout, position)
   position = first.writeInt32BE(1, position)
   position = first.writeInt16BE(Buffer.byteLength(topic), position)
   position += first.write(topic, position)
@@ -124,6 +150,110 @@ const settle = ({ parts, topic }: Shared, response: ProduceResponse) => {
   }
 }
 
+/** The request of each broker that further batches may join. */
+const joinable = new WeakMap<Broker, Shared>()
+
+type ProduceExchange = Exchange<ResponseParser>
+
+/** By the function that looked it up: a new connection may have another version. */
+const exchanges = new WeakMap<Broker["lookupRequest"], ProduceExchange>()
+
+/** The broker's produce request but for its body. kafkajs loads modules for each request that it looks up. */
+const exchangeOf = ({ lookupRequest }: Broker): ProduceExchange => {
+  const known = exchanges.get(lookupRequest)
+  if (known !== undefined) return known
+  const found = lookupRequest(apiKeys.Produce, requests.Produce)({ acks: -1, timeout: 0, topicData: [] })
+  const { apiVersion } = found.request
+  if (apiVersion < firstVersion || apiVersion > lastVersion) {
+    throw new Error(`produce requests of version ${apiVersion} are not supported`)
+  }
+  // kafkajs' parser fails the whole response for one partition's error.
+  const exchange = {
+    ...found,
+    response: { ...found.response, parse: (data: ProduceResponse) => Promise.resolve(data) }
+  }
+  exchanges.set(lookupRequest, exchange)
+  return exchange
+}
+
+interface View extends Broker {
+  next: ProduceExchange
+}
+
+/** A view of each broker whose `produce` sends the exchange that is set before. */
+const views = new WeakMap<Broker, View>()
+const viewOf = (broker: Broker): View => {
+  const known = views.get(broker)
+  if (known !== undefined) return known
+  const view = Object.create(broker, {
+    next: { value: undefined, writable: true },
+    lookupRequest: { value: () => () => view.next }
+  }) as View
+  views.set(broker, view)
+  return view
+}
+
+const send = async (broker: Broker, shared: Shared): Promise<void> => {
+  if (joinable.get(broker) === shared) joinable.delete(broker)
+  const parts = shared.parts.filter(({ reject, sending }) => {
+    if (sending.isGivenUp) reject(new Error("the batch was given up"))
+    else sending.broker = broker
+    return !sending.isGivenUp
+  })
+  if (parts.length === 0) return
+  const sent = { ...shared, parts }
+  try {
+    const exchange = exchangeOf(broker)
+    const buffer = encodeRequest(sent)
+    const view = viewOf(broker)
+    // The two names under which kafkajs reads an encoder's result.
+    const request = { ...exchange.request, encode: () => Promise.resolve({ buf: buffer, buffer }) }
+    view.next = { ...exchange, request }
+    settle(sent, await produce.call(view, { ...shared.options, topicData: [] }))
+  } catch (error) {
+    for (const { reject } of parts) reject(error)
+  }
+}
+
+const join = (broker: Broker, topic: string, options: ProduceOptions, part: Part) => {
+  const bytes = part.roomAndBatch.length
+  const before = joinable.get(broker)
+  const fits =
+    before !== undefined &&
+    before.topic === topic &&
+    before.bytes + bytes <= sharedBytes &&
+    before.parts.every(({ partition }) => partition !== part.partition)
+  if (fits) {
+    before.parts.push(part)
+    before.bytes += bytes
+    return
+  }
+  const shared: Shared = { topic, options, parts: [part], bytes }
+  joinable.set(broker, shared)
+  // After all promises that are settled already: the batches of one fetch are on their way here together.
+  process.nextTick(() => void send(broker, shared))
+}
+
+/**
+ * Sends a batch, encoded with {@link requestHeadBytes} of room, to this broker. Fails with kafkajs' errors, also if the broker does not lead the
+ * partition any more. kafkajs' producer looks for the leader anew for each send, which costs more than the rest of it.
+ */
+export const sendTo = async (
+  broker: Broker,
+  {
+    partition,
+    roomAndBatch,
+    sending,
+    topic,
+    ...options
+  }: Omit<Part, "resolve" | "reject"> & ProduceOptions & { readonly topic: string }
+): Promise<Array<RecordMetadata>> =>
+  metadataOf(
+    await new Promise<ProduceResponse>((resolve, reject) =>
+      join(broker, topic, options, { partition, roomAndBatch, sending, resolve, reject })
+    )
+  )
+
 /**
  * **Defect.** kafkajs encodes each record with growing buffers. With an event's headers that is the most expensive step of a send. And it makes a
  * request for each send, which costs the broker more than the batch in it.
@@ -137,62 +267,6 @@ const settle = ({ parts, topic }: Shared, response: ProduceResponse) => {
  * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3.
  */
 export const sendEncodedBatches = () => {
-  interface Broker {
-    readonly brokerAddress: string
-    readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol<ProduceArguments, ResponseParser>
-    produce: (args: ProduceArguments) => Promise<ProduceResponse>
-  }
-  const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
-  const produce = prototype.produce
-  /** The request of each broker that further batches may join. */
-  const joinable = new WeakMap<Broker, Shared>()
-
-  const send = (broker: Broker, shared: Shared) => {
-    if (joinable.get(broker) === shared) joinable.delete(broker)
-    const parts = shared.parts.filter(({ reject, sending }) => {
-      if (sending.isGivenUp) reject(new Error("the batch was given up"))
-      else sending.broker = broker.brokerAddress
-      return !sending.isGivenUp
-    })
-    if (parts.length === 0) return
-    const sent = { ...shared, parts }
-    const view = oneRequestWith<Broker, ProduceArguments, ResponseParser>(broker, ({ request, response }) => {
-      if (request.apiVersion < firstVersion || request.apiVersion > lastVersion) {
-        throw new Error(`produce requests of version ${request.apiVersion} are not supported`)
-      }
-      const buffer = encodeRequest(sent)
-      return {
-        // The two names under which kafkajs reads an encoder's result.
-        request: { ...request, encode: () => Promise.resolve({ buf: buffer, buffer }) },
-        // kafkajs' parser fails the whole response for one partition's error.
-        response: { ...response, parse: (data) => Promise.resolve(data) }
-      }
-    })
-    produce.call(view, sent.args).then(
-      (response) => settle(sent, response),
-      (error: unknown) => parts.forEach(({ reject }) => reject(error))
-    )
-  }
-
-  const join = (broker: Broker, topic: string, args: ProduceArguments, part: Part) => {
-    const bytes = part.roomAndBatch.length
-    const before = joinable.get(broker)
-    const fits =
-      before !== undefined &&
-      before.topic === topic &&
-      before.bytes + bytes <= sharedBytes &&
-      before.parts.every(({ partition }) => partition !== part.partition)
-    if (fits) {
-      before.parts.push(part)
-      before.bytes += bytes
-      return
-    }
-    const shared: Shared = { topic, args, parts: [part], bytes }
-    joinable.set(broker, shared)
-    // After all promises that are settled already: the batches of one fetch are on their way here together.
-    process.nextTick(() => send(broker, shared))
-  }
-
   prototype.produce = function (this: Broker, args: ProduceArguments) {
     const data = args.topicData[0]
     const part = data?.partitions[0]
