@@ -132,7 +132,7 @@ export class OutOfOrderVersions extends Context.Service<
                     )
               )
               // Effects for the lanes run only where there is something to sift.
-              return fetched.every(({ events }) => outOfOrderIn(events).size === 0)
+              return fetched.every(({ events }) => events.length < 2 || outOfOrderIn(events).size === 0)
                 ? fetched
                 : yield* Effect.forEach(fetched, sift)
             })

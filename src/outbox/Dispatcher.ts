@@ -87,7 +87,7 @@ export interface DispatcherService {
   readonly retry: (head: HeldEvent) => Effect.Effect<void>
   /** Claims the lanes for one fetch until {@link leave}. Claiming a lane that is in flight is a defect: rule 3. */
   readonly enter: (lanes: ReadonlyArray<Lane>) => Effect.Effect<void>
-  readonly leave: (lanes: ReadonlyArray<Lane>) => void
+  readonly leave: (lane: Lane) => void
   /** One round of the lanes, a step after the other. Returns whether another round may find more events at once. */
   readonly drainOnce: (lanes: ReadonlyArray<Lane>) => Effect.Effect<"idle" | "more">
   /** One round of the due heads of the lanes, one after the other. */
@@ -113,7 +113,12 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
       const fetchUnsent = (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) =>
         Effect.map(
           queue.fetch(parts),
-          Array.map((part) => ({ ...part, events: part.events.filter(({ seq }) => without?.has(seq) !== true) }))
+          Array.map((part) =>
+            // Most lanes of a look have no event.
+            part.events.length === 0 || without === undefined
+              ? part
+              : { ...part, events: part.events.filter(({ seq }) => !without.has(seq)) }
+          )
         )
 
       const fetch = Effect.fnUntraced(function* (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) {
@@ -246,14 +251,12 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
           if (taken !== undefined) throw new Error(`lane ${taken} has a batch in flight already`)
           for (const lane of lanes) inFlight.add(lane)
         })
-      const leave = (lanes: ReadonlyArray<Lane>) => {
-        for (const lane of lanes) inFlight.delete(lane)
-      }
+      const leave = (lane: Lane) => void inFlight.delete(lane)
       const alone = <A>(lanes: ReadonlyArray<Lane>, effect: Effect.Effect<A>): Effect.Effect<A> =>
         Effect.acquireUseRelease(
           enter(lanes),
           () => effect,
-          () => Effect.sync(() => leave(lanes))
+          () => Effect.sync(() => lanes.forEach(leave))
         )
 
       const round = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {

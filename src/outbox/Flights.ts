@@ -35,7 +35,7 @@ export const deepLimit = 4
 /** See {@link make}. */
 export interface Flights {
   /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
-  readonly wake: (lanes: Iterable<Lane>) => void
+  readonly wake: (lanes: ReadonlyArray<Lane>) => void
   /** Opened when a lane becomes ready, and for whatever else needs a turn: acknowledgements, a stop, a sign of life. */
   readonly isReady: Latch.Latch
   /** Whether a lane is ready. */
@@ -53,13 +53,13 @@ export interface Flights {
   readonly forget: (lane: Lane) => void
   readonly of: (lane: Lane) => Flight
   /** Adds one item that each lane's next fetch waits for. */
-  readonly open: (lanes: Iterable<Lane>) => void
+  readonly open: (lanes: ReadonlyArray<Lane>) => void
   /** Removes one item that each lane's next fetch waits for. */
-  readonly close: (lanes: Iterable<Lane>) => void
+  readonly close: (lanes: ReadonlyArray<Lane>) => void
   /** Keeps the lanes in flight until the mark of one acknowledgement more. */
-  readonly owe: (lanes: Iterable<Lane>) => void
+  readonly owe: (lanes: ReadonlyArray<Lane>) => void
   /** An acknowledgement of each lane is marked, or its mark has failed. */
-  readonly settle: (lanes: Iterable<Lane>) => void
+  readonly settle: (lanes: ReadonlyArray<Lane>) => void
   /** The size of all lanes in flight. */
   readonly load: () => number
   /** Whether the next send may have events of the lane. */
@@ -86,12 +86,13 @@ export const make = Effect.fnUntraced(function* (options: {
   const flights = new Map<Lane, Flight>()
   let isStopping = false
 
-  const wake = (lanes: Iterable<Lane>) => {
+  const wake = (lanes: ReadonlyArray<Lane>) => {
+    const now = Monotonic.millisUnsafe(clock)
     for (const lane of lanes) {
       const flight = flights.get(lane)
       if (flight !== undefined) flight.isWoken = true
       const isFree = flight === undefined || flight.open === 0
-      if (isFree && !options.stopped.isWaiting(lane, Monotonic.millisUnsafe(clock))) ready.add(lane)
+      if (isFree && !options.stopped.isWaiting(lane, now)) ready.add(lane)
     }
     if (ready.size > 0) isReady.openUnsafe()
   }
@@ -111,8 +112,8 @@ export const make = Effect.fnUntraced(function* (options: {
     if ((flight !== undefined && (flight.open > 0 || flight.isFailed)) || !options.enter(lane)) return false
     if (flight !== undefined) options.leave(lane)
     const earlier = flight?.unmarked ?? 0
-    const begun = { load: 0, isStuck: false, isFailed: false, isWoken: false }
-    flights.set(lane, { ...begun, open: 1, unmarked: earlier, earlier })
+    const begun = { open: 1, unmarked: earlier, earlier, load: 0, isStuck: false, isFailed: false, isWoken: false }
+    flights.set(lane, begun)
     return true
   }
 

@@ -63,7 +63,7 @@ export class LaneWorkers extends Context.Service<
         owns: ownership.holds,
         enter: ownership.enter,
         leave: (lane) => {
-          dispatcher.leave([lane])
+          dispatcher.leave(lane)
           ownership.leave(lane)
         },
         stopped
@@ -92,7 +92,7 @@ export class LaneWorkers extends Context.Service<
         // A stopped lane counts as healthy only after another round, so it gets one even if it has no events.
         const failed = stopped.list().filter(({ lane }) => !stopped.isWaiting(lane, now))
         const ready = lanes.length === 0 ? [] : yield* queue.ready(lanes.map((lane) => ({ lane })))
-        flights.wake(new Set([...ready, ...failed.map(({ lane }) => lane)]))
+        flights.wake([...ready, ...failed.map(({ lane }) => lane)])
       })
       yield* Supervised.forkLoop(
         "dispatcher poll",

@@ -117,7 +117,7 @@ export const make = Effect.fnUntraced(function* ({
   // --- the senders
 
   /** Gives a sender work for these lanes. They are in flight until its end, and fail if it ends in a defect. */
-  const give = (topic: string, partition: number | undefined, lanes: Iterable<Lane>, work: Senders.Work) => {
+  const give = (topic: string, partition: number | undefined, lanes: ReadonlyArray<Lane>, work: Senders.Work) => {
     flights.open(lanes)
     gathering.begin()
     const end = () => {
@@ -135,12 +135,12 @@ export const make = Effect.fnUntraced(function* ({
   const handOver = (parcels: ReadonlyArray<Parcel>) => {
     for (const parcel of parcels) {
       const { events, partition, partitions, topic } = parcel
-      const lanes = new Set(events.map(({ lane }) => lane))
+      const lanes = [...new Set(events.map(({ lane }) => lane))]
       give(topic, partition, lanes, () =>
         partition !== undefined && partitions !== undefined
           ? send({ topic, partition, partitions, events })
           : // The first events of a topic: each partition's sender gets its own.
-            Effect.map([...lanes].some(flights.isOurs) ? dispatcher.place(parcel) : Effect.succeed([]), handOver)
+            Effect.map(lanes.some(flights.isOurs) ? dispatcher.place(parcel) : Effect.succeed([]), handOver)
       )
     }
   }

@@ -241,6 +241,9 @@ const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> 
   return [...runs, ...Array.from({ length: length - runs.length }, () => ({ ...last, events: [] }))]
 }
 
+/** Of most lanes of a look. */
+const none: ReadonlyArray<QueuedEvent> = []
+
 /** What was fetched, for each part. A row without `followed` ends its lane. */
 export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEvent>): ReadonlyArray<Fetched> => {
   const lanes = new Map<Lane, Array<QueuedEvent>>()
@@ -252,7 +255,8 @@ export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEven
     events.push(row)
   }
   return parts.map(({ lane }) => {
-    const events = lanes.get(lane) ?? []
+    const events = lanes.get(lane)
+    if (events === undefined) return { lane, events: none, isCut: false }
     // The plan returns them in order, so the statement has no ORDER BY over all rows.
     if (!areInOrder) events.sort((one, other) => Number(one.seq - other.seq))
     return { lane, events, isCut: events.at(-1)?.followed === true }

@@ -33,8 +33,8 @@ const counted = Effect.gen(function* () {
 it.effect("a fetch takes few of the lanes with a backlog, by turns, and every other lane that is ready", () =>
   Effect.gen(function* () {
     const flights = yield* make
-    const deep = new Set(allLanes.slice(0, 2 * Flights.deepLimit))
-    const [first, second] = [[...deep].slice(0, Flights.deepLimit), [...deep].slice(Flights.deepLimit)]
+    const deep = allLanes.slice(0, 2 * Flights.deepLimit)
+    const [first, second] = [deep.slice(0, Flights.deepLimit), deep.slice(Flights.deepLimit)]
     const fresh = allLanes.slice(40, 60)
     flights.wake(deep)
     flights.board()

@@ -136,8 +136,7 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
         if (near.length === 0) return yield* queue.fetch(parts)
         // A scan that fails rests, too.
         resting = fetchesBetween
-        const nearParts = new Set<LanePart>(near)
-        const far = parts.filter((part) => !nearParts.has(part))
+        const far = near.length === parts.length ? [] : parts.filter((part) => !near.some((one) => one === part))
         // As a rule no lane is far, and the scan needs no fiber of its own.
         const [scanned, ofFar] = yield* far.length === 0
           ? Effect.map(scan(near), (found) => [found, []] as const)
