@@ -114,10 +114,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         Effect.map(
           queue.fetch(parts),
           Array.map((part) =>
-            // Most lanes of a look have no event.
-            part.events.length === 0 || without === undefined
-              ? part
-              : { ...part, events: part.events.filter(({ seq }) => !without.has(seq)) }
+            part.events.length === 0 ? part : { ...part, events: part.events.filter(({ seq }) => !without?.has(seq)) }
           )
         )
 

@@ -222,7 +222,15 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     file: smallTurns,
     find: "parts.some(leavesOut)",
     replace: "false",
-    seenBy: { file: smallTurnsTest, test: "few lanes, lanes without a mark" }
+    seenBy: { file: smallTurnsTest, test: "lanes without a mark, and lanes that leave" }
+  },
+  {
+    name: "scans-beside-few",
+    breaks: "a turn of few lanes, of which one is far behind, takes two statements in place of one",
+    file: smallTurns,
+    find: "near.length === parts.length || near.length >= leastBesideFar",
+    replace: "true",
+    seenBy: { file: smallTurnsTest, test: "few lanes, of which one is far behind" }
   },
   {
     name: "scans-by-void-marks",

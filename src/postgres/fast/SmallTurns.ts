@@ -1,9 +1,9 @@
 /**
  * The statements of a small turn: one scan of many lanes, and one DELETE.
  *
- * The queue's fetch is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64 of them, and most find nothing. Here
- * one scan reads all the lanes. If it has come to their end, it has found what the fetch would find. Otherwise it is dropped, and the lanes are fetched.
- * The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
+ * The queue's fetch is a small query for each lane, with the bounds of its own part, and its text is put together for each fetch. A look at all lanes
+ * runs 64 of them, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
+ * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
  * queue's own statement fetches such a lane beside the scan, and a mark of far numbers is left to the queue.
@@ -27,8 +27,8 @@ import {
 } from "../../outbox/Queue.ts"
 import { TurnConnection } from "../../outbox/TurnConnection.ts"
 
-/** From so many lanes on: with four the scan saves a fifth, and with all of them two fifths (docs/performance-log.md). */
-const leastLanes = 8
+/** A lane far behind costs a second statement beside the scan, which pays from so many other lanes on. */
+const leastBesideFar = 8
 
 /** One of each lane. Fetches that are 4 ms apart find twenty at 5,000 events a second. */
 const mostEvents = laneCount
@@ -55,10 +55,10 @@ const isMarked = (part: LanePart): part is Marked => part.from !== undefined
 
 /** Lanes about as far as the farthest one, which one scan can read from the least of their low-water marks on. */
 const nearOnes = (parts: ReadonlyArray<LanePart>): ReadonlyArray<Marked> => {
-  if (parts.length < leastLanes || !parts.every(isMarked) || parts.some(leavesOut)) return []
+  if (!parts.every(isMarked) || parts.some(leavesOut)) return []
   const farthest = parts.reduce((most, { from }) => (from.seq > most ? from.seq : most), 0n)
   const near = parts.filter(({ from }) => farthest - from.seq <= mostApart)
-  return near.length < leastLanes ? [] : near
+  return near.length === parts.length || near.length >= leastBesideFar ? near : []
 }
 
 /** Whether the queue's fetch would have returned all of the lane's events. */
@@ -120,7 +120,8 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
     const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>) {
       const lanes = parts.map(({ lane }) => lane)
       const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
-      const values = [lanes, server, seq, Math.min(...lanes), Math.max(...lanes), mostEvents + 1]
+      // As text: of an array the driver asks each number for its type, and Postgres casts each.
+      const values = [`{${lanes.join(",")}}`, server, seq, Math.min(...lanes), Math.max(...lanes), mostEvents + 1]
       // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
       const rows = yield* (yield* client).unsafe<QueuedEvent>(scanText, values)
       if (rows.length > mostEvents || rows.some(({ data }) => data === null)) return undefined

@@ -293,13 +293,12 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
     }).pipe(Effect.scoped)
   )
 
-  it.effect("few lanes, lanes without a mark, and lanes that leave something out are fetched lane by lane", () =>
+  it.effect("lanes without a mark, and lanes that leave something out, are fetched lane by lane", () =>
     Effect.gen(function* () {
       const { asked, small } = yield* make
       yield* fill([{ lane: 1, bytes: 100 }])
       const parts = yield* partsOf(every)
       const [first, ...others] = parts as [LanePart, ...Array<LanePart>]
-      yield* small.fetch(parts.slice(0, 7))
       yield* small.fetch([{ lane: first.lane, events: 1, bytes: 1 }, ...others])
       yield* small.fetch([{ ...first, withoutTopics: ["orders"] }, ...others])
       const [, found] = yield* small.fetch([
@@ -308,7 +307,21 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
         ...parts.slice(2)
       ])
       assert.lengthOf(found!.events, 0)
-      assert.strictEqual(asked.laneByLane, 4)
+      assert.strictEqual(asked.laneByLane, 3)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("few lanes, of which one is far behind, are fetched lane by lane together", () =>
+    Effect.gen(function* () {
+      const { asked, small } = yield* make
+      yield* fill([{ lane: 1, bytes: 100 }])
+      const parts = (yield* partsOf(every)).slice(0, 4)
+      yield* small.fetch(parts)
+      assert.strictEqual(asked.laneByLane, 0)
+      const { seq, server } = parts[0]!.from!
+      yield* small.fetch([{ ...parts[0]!, from: { seq: seq + 501n, server } }, ...parts.slice(1)])
+      assert.strictEqual(asked.laneByLane, 1)
+      assert.lengthOf(asked.lanes, 4)
     }).pipe(Effect.scoped)
   )
 
