@@ -255,10 +255,9 @@ export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEven
     events.push(row)
   }
   return parts.map(({ lane }) => {
-    const events = lanes.get(lane)
-    if (events === undefined) return { lane, events: none, isCut: false }
+    const found = lanes.get(lane) ?? none
     // The plan returns them in order, so the statement has no ORDER BY over all rows.
-    if (!areInOrder) events.sort((one, other) => Number(one.seq - other.seq))
+    const events = areInOrder ? found : found.toSorted((one, other) => Number(one.seq - other.seq))
     return { lane, events, isCut: events.at(-1)?.followed === true }
   })
 }

@@ -71,8 +71,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "takes-the-next-for-stuck",
     breaks: "a lane waits for the poll with what its other topics have, when a new topic's first batch gets no answer",
     file: pipeline,
-    find: "const lanes = new Set(events.map(({ lane }) => lane))",
-    replace: `const lanes = new Set(events.map(({ lane }) => lane))
+    find: "const lanes = [...new Set(events.map(({ lane }) => lane))]",
+    replace: `const lanes = [...new Set(events.map(({ lane }) => lane))]
       for (const lane of lanes) flights.of(lane).isStuck = true`,
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "while a new topic gets no answer" }
   },
