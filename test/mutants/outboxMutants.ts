@@ -349,8 +349,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "unwell-for-ever",
     breaks: "health still reports a lane that failed, and has nothing left to send, until its next event",
     file: laneWorkers,
-    find: "new Set([...ready, ...failed.map(({ lane }) => lane)])",
-    replace: "new Set(ready)",
+    find: "[...ready, ...failed.map(({ lane }) => lane)]",
+    replace: "ready",
     seenBy: { file: "test/outbox/LaneWorkers.test.ts", test: "a lane that failed and has nothing left" }
   },
   {
