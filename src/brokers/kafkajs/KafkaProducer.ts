@@ -141,7 +141,7 @@ export const make = Effect.fnUntraced(function* (
     if (!isAnswer && sending.broker !== undefined) sender.client.reset(sending.broker.brokerAddress)
   }
 
-  /** kafkajs finds the leader of a partition for its first batch, and after each failure. Other batches go where the last one went. */
+  /** kafkajs finds the leader for a partition's first batch. Others go where the last one went. After a failure the partition gets another sender. */
   const send = async (
     sender: Sender,
     topic: string,
@@ -219,7 +219,6 @@ export const make = Effect.fnUntraced(function* (
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return Effect.sync(arrived)
-        sender.leaders.delete(partition)
         giveUp(topic, sender, isApart, sending, error)
         failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")

@@ -5,7 +5,13 @@ import kafkajs from "kafkajs"
 import { createRequire } from "node:module"
 import { inject } from "vitest"
 import { applyPatches } from "../../../src/brokers/kafkajs/KafkaPatches.ts"
-import { encodedBatch, requestHeadBytes, type Sending } from "../../../src/brokers/kafkajs/patches/ProduceRequests.ts"
+import {
+  type Broker,
+  encodedBatch,
+  requestHeadBytes,
+  type Sending,
+  sendTo
+} from "../../../src/brokers/kafkajs/patches/ProduceRequests.ts"
 import { newTopic, publish } from "../../contracts/BrokerHarness.ts"
 import { ApiKey } from "../../support/TcpProxy.ts"
 import * as KafkaMember from "./KafkaMember.ts"
@@ -112,7 +118,16 @@ const brokerWith = (response: Response) => {
         }
       ]
     })
-  return { requests, send }
+  const straight = (partition: number) =>
+    sendTo(broker as unknown as Broker, {
+      topic: "orders",
+      acks: -1,
+      timeout: 1_000,
+      partition,
+      roomAndBatch: Buffer.alloc(requestHeadBytes("orders") + 10),
+      sending: { isGivenUp: false, broker: undefined }
+    })
+  return { requests, send, straight }
 }
 
 const answer = (...partitions: ReadonlyArray<number>): Response => ({
@@ -131,6 +146,20 @@ it("each batch gets the response of its own partition", async () => {
   const { requests, send } = brokerWith(answer(1, 0))
   assert.deepStrictEqual(await Promise.all([send(0), send(1)]), [answer(0), answer(1)])
   assert.strictEqual(requests.length, 1)
+})
+
+it("a batch that goes straight to its broker shares a request with one that kafkajs brings", async () => {
+  const { requests, send, straight } = brokerWith(answer(1, 0))
+  const [brought, own] = await Promise.all([send(0), straight(1)])
+  assert.deepStrictEqual(brought, answer(0))
+  assert.deepStrictEqual(own, [{ topicName: "orders", partition: 1, errorCode: 0 }])
+  assert.strictEqual(requests.length, 1)
+})
+
+it("a batch that goes straight to a broker which does not lead its partition any more fails", async () => {
+  const notLeader = { topicName: "orders", partitions: [{ partition: 0, errorCode: 6 }] }
+  const [result] = await Promise.allSettled([brokerWith({ topics: [notLeader] }).straight(0)])
+  assert.include(result.status === "rejected" ? result.reason : {}, { type: "NOT_LEADER_FOR_PARTITION" })
 })
 
 it("a batch that was given up is not written, and those beside it are", async () => {
