@@ -73,7 +73,7 @@ export const eventColumns = (table: string, data = `${table}.data::text`): strin
    ${table}.trace_id AS "traceId", ${table}.span_id AS "spanId", ${table}.record_bytes AS "recordBytes", ${data} AS data`
 
 /** The server's start time, asked once and not for each row (`LaneView.from`). */
-export const serverStart = "(SELECT pg_postmaster_start_time()::text)"
+export const serverStartText = "(SELECT pg_postmaster_start_time()::text)"
 
 const hex = (uuid: string) => uuid.replaceAll("-", "")
 

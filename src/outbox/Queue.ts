@@ -7,7 +7,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import type { StoredEvent } from "../brokers/Envelope.ts"
-import { eventColumns, serverStart } from "./EventRows.ts"
+import { eventColumns, serverStartText } from "./EventRows.ts"
 import { type Lane, allLanes } from "./Lane.ts"
 import * as Rows from "../platform/Rows.ts"
 import { markText } from "./MarkStatements.ts"
@@ -130,7 +130,7 @@ export class Queue extends Context.Service<Queue, QueueService>()("paid-once/out
         const server = views.find(({ from }) => from !== undefined)?.from?.server
         return server === undefined
           ? sql`0`
-          : sql`CASE WHEN ${sql.literal(serverStart)} = ${server}::text THEN lane.start ELSE 0 END`
+          : sql`CASE WHEN ${sql.literal(serverStartText)} = ${server}::text THEN lane.start ELSE 0 END`
       }
       /** The conditions for what the views leave out. A statement without any has its own plan. */
       const exclusions = (views: ReadonlyArray<LaneView>) => {
@@ -242,7 +242,7 @@ const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> 
 }
 
 /** Of most lanes of a look. */
-const none: ReadonlyArray<QueuedEvent> = []
+const noEvents: ReadonlyArray<QueuedEvent> = []
 
 /** What was fetched, for each part. A row without `followed` ends its lane. */
 export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEvent>): ReadonlyArray<Fetched> => {
@@ -255,7 +255,7 @@ export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEven
     events.push(row)
   }
   return parts.map(({ lane }) => {
-    const found = lanes.get(lane) ?? none
+    const found = lanes.get(lane) ?? noEvents
     // The plan returns them in order, so the statement has no ORDER BY over all rows.
     const events = areInOrder ? found : found.toSorted((one, other) => Number(one.seq - other.seq))
     return { lane, events, isCut: events.at(-1)?.followed === true }

@@ -3,6 +3,7 @@ import type { Mutant } from "./mutants.ts"
 
 const patches = "src/brokers/kafkajs/patches"
 const patchesTest = "test/brokers/kafkajs/KafkaPatches.test.ts"
+const produceTest = "test/brokers/kafkajs/ProduceRequests.test.ts"
 const embeddedTest = "test/brokers/embedded/EmbeddedBroker.test.ts"
 const lowWaterMarks = "src/postgres/fast/LowWaterMarkRounds.ts"
 
@@ -14,6 +15,30 @@ export const brokerMutants: ReadonlyArray<Mutant> = [
     find: "Promise.reject(createErrorFromCode(unknownMemberId))",
     replace: "Promise.resolve()",
     seenBy: { file: patchesTest, test: "a consumer that its group has forgotten" }
+  },
+  {
+    name: "looks-for-each-leader",
+    breaks: "each batch takes twice the CPU in kafkajs",
+    file: "src/brokers/kafkajs/KafkaProducer.ts",
+    find: "leader?.isConnected() !== true",
+    replace: "leader === undefined || Date.now() > 0",
+    seenBy: { file: produceTest, test: "after a partition's first batch" }
+  },
+  {
+    name: "keeps-a-lost-leader",
+    breaks: "after a broker's restart each partition's next batch goes to the broker that led it before",
+    file: "src/brokers/kafkajs/KafkaProducer.ts",
+    find: "leader?.isConnected() !== true",
+    replace: "leader === undefined",
+    seenBy: { file: produceTest, test: "after a partition's first batch" }
+  },
+  {
+    name: "blames-the-access",
+    breaks: "when a broker stops, the operator is told to set up TLS or a user",
+    file: "src/brokers/kafkajs/KafkaProducer.ts",
+    find: 'error.name === "KafkaJSConnectionClosedError"',
+    replace: 'error.name === ""',
+    seenBy: { file: produceTest, test: "a connection that ends under a batch" }
   },
   {
     name: "asks-disconnected-brokers-first",

@@ -228,7 +228,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "scans-beside-few",
     breaks: "a turn of few lanes, of which one is far behind, takes two statements in place of one",
     file: smallTurns,
-    find: "near.length === parts.length || near.length >= leastBesideFar",
+    find: "near.length === parts.length || near.length >= fewLanes",
     replace: "true",
     seenBy: { file: smallTurnsTest, test: "few lanes, of which one is far behind" }
   },
@@ -236,8 +236,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "scans-by-void-marks",
     breaks: "after a failover events below the marks of the old server wait for ever",
     file: smallTurns,
-    find: "CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE 0 END",
-    replace: "CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE $3::int8 END",
+    find: "CASE WHEN ${serverStartText} = $2::text THEN $3::int8 ELSE 0 END",
+    replace: "CASE WHEN ${serverStartText} = $2::text THEN $3::int8 ELSE $3::int8 END",
     seenBy: { file: smallTurnsTest, test: "marks from before a restart" }
   },
   {

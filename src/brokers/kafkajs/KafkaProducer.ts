@@ -4,7 +4,8 @@
  *
  * All partitions of a topic share a client until a send fails. The next attempt of a failed partition uses a new client of its own, with
  * new connections and new metadata. The first one that succeeds replaces the topic's shared client. Until then the healthy partitions
- * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads.
+ * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: a partition's first
+ * batch may wait for the topic's metadata, which kafkajs asks some broker for every five minutes.
  */
 import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
@@ -12,13 +13,7 @@ import * as SharedTimeout from "../../platform/SharedTimeout.ts"
 import { type Batch, BrokerUnavailable, MessageRejected, type PublishError, TopicUnavailable } from "../Broker.ts"
 import { type Client, type Clients, close, KafkaSettings } from "./KafkaClient.ts"
 import * as KafkaErrors from "./KafkaErrors.ts"
-import {
-  type Broker as Leader,
-  encodedBatch,
-  requestHeadBytes,
-  type Sending,
-  sendTo
-} from "./patches/ProduceRequests.ts"
+import { type KafkajsBroker, encodedBatch, requestHeadBytes, type Sending, sendTo } from "./patches/ProduceRequests.ts"
 import * as RecordBatch from "./RecordBatch.ts"
 
 /**
@@ -32,7 +27,7 @@ interface Sender {
   readonly connected: Promise<void>
   isConnected: boolean
   /** The broker that took the last batch of each partition. */
-  readonly leaders: Map<number, Leader>
+  readonly leaders: Map<number, KafkajsBroker>
   /** Sends that have not ended. */
   inFlight: number
   /** Gets no further batch, and is closed when its sends have ended. */
@@ -141,7 +136,7 @@ export const make = Effect.fnUntraced(function* (
     if (!isAnswer && sending.broker !== undefined) sender.client.reset(sending.broker.brokerAddress)
   }
 
-  /** kafkajs finds the leader for a partition's first batch. Others go where the last one went. After a failure the partition gets another sender. */
+  /** kafkajs finds the leader for a partition's first batch, and after a failure or the end of a connection. Others go where the last one went. */
   const send = async (
     sender: Sender,
     topic: string,
@@ -154,9 +149,15 @@ export const make = Effect.fnUntraced(function* (
     // How long the broker waits for its replicas. Its error must arrive before this send gives up.
     const options = { topic, acks: -1, timeout: Math.ceil(sendTimeoutMillis / 2) }
     const leader = sender.leaders.get(partition)
-    return leader?.isConnected() === true
-      ? await sendTo(leader, { ...options, partition, roomAndBatch, sending })
-      : await sender.producer.send({ ...options, messages: [encodedBatch(partition, roomAndBatch, sending)] })
+    if (leader?.isConnected() !== true) {
+      return await sender.producer.send({ ...options, messages: [encodedBatch(partition, roomAndBatch, sending)] })
+    }
+    try {
+      return await sendTo(leader, { ...options, partition, roomAndBatch, sending })
+    } catch (error) {
+      // The broker has taken a batch on it. The name would be explained as a demand for TLS or a user.
+      throw error instanceof Error && error.name === "KafkaJSConnectionClosedError" ? new Error(error.message) : error
+    }
   }
 
   /** A response counts only when it names exactly the partition of the batch with error 0. kafkajs accepts others as a success. */
@@ -219,6 +220,8 @@ export const make = Effect.fnUntraced(function* (
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return Effect.sync(arrived)
+        // Other partitions may have moved as well.
+        sender.leaders.clear()
         giveUp(topic, sender, isApart, sending, error)
         failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")

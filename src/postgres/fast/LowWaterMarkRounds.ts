@@ -26,7 +26,7 @@
  */
 import { Array, Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql"
-import { serverStart } from "../../outbox/EventRows.ts"
+import { serverStartText } from "../../outbox/EventRows.ts"
 import { Lane, laneCount } from "../../outbox/Lane.ts"
 import * as Monotonic from "../../platform/Monotonic.ts"
 import * as Rows from "../../platform/Rows.ts"
@@ -118,7 +118,7 @@ export const make = (sql: SqlClient.SqlClient) => {
   /** In the snapshot of the query: every transaction below `xid` has ended, and the server has not restarted. */
   const isTime = ({ xid }: Candidate) => sql`
     pg_snapshot_xmin(pg_current_snapshot()) >= ${xid}::text::xid8
-    AND ${sql.literal(serverStart)} = ${server}::text`
+    AND ${sql.literal(serverStartText)} = ${server}::text`
   const firstOf = ({ comesBack, table }: (typeof places)[number], leftOut: ReadonlyArray<string>) => sql`
     (SELECT e.seq FROM ${sql(table)} AS e
      WHERE e.lane = lane.lane AND e.seq >= lane.mark AND ${sql.literal(comesBack)}

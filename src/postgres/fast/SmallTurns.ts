@@ -1,8 +1,8 @@
 /**
  * The statements of a small turn: one scan of many lanes, and one DELETE.
  *
- * The queue's fetch is a small query for each lane, with the bounds of its own part, and its text is put together for each fetch. A look at all lanes
- * runs 64 of them, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
+ * The queue's fetch puts its text together each time, and is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64
+ * such queries, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
  * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
@@ -12,7 +12,7 @@
  */
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { eventColumns, serverStart } from "../../outbox/EventRows.ts"
+import { eventColumns, serverStartText } from "../../outbox/EventRows.ts"
 import { laneCount } from "../../outbox/Lane.ts"
 import { markEnd } from "../../outbox/MarkStatements.ts"
 import {
@@ -27,8 +27,8 @@ import {
 } from "../../outbox/Queue.ts"
 import { TurnConnection } from "../../outbox/TurnConnection.ts"
 
-/** A lane far behind costs a second statement beside the scan, which pays from so many other lanes on. */
-const leastBesideFar = 8
+/** A scan of fewer lanes is not worth a second statement for a lane that is far behind. */
+const fewLanes = 8
 
 /** One of each lane. Fetches that are 4 ms apart find twenty at 5,000 events a second. */
 const mostEvents = laneCount
@@ -58,7 +58,7 @@ const nearOnes = (parts: ReadonlyArray<LanePart>): ReadonlyArray<Marked> => {
   if (!parts.every(isMarked) || parts.some(leavesOut)) return []
   const farthest = parts.reduce((most, { from }) => (from.seq > most ? from.seq : most), 0n)
   const near = parts.filter(({ from }) => farthest - from.seq <= mostApart)
-  return near.length === parts.length || near.length >= leastBesideFar ? near : []
+  return near.length === parts.length || near.length >= fewLanes ? near : []
 }
 
 /** Whether the queue's fetch would have returned all of the lane's events. */
@@ -83,16 +83,19 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   return rows.at(-1)!.seq - rows[0]!.seq > mostApart ? undefined : rows
 }
 
-/** The first rows of these lanes. Its text is kept, as the mark's: a template would cost as much as the rest of the scan's way through the driver. */
-const scanText = `
+/** The first rows of these lanes. Its text is kept, as the mark's: to put it together each time took a twentieth of a small turn. */
+const scanText = (ofTheLanes: string) => `
   SELECT ${eventColumns("e", `CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END`)},
          (e.aggregate_type, e.aggregate_id) IN (
-           -- A range costs less than so many probes. Holds of lanes between match no row.
-           SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE lane BETWEEN $4::int2 AND $5::int2
+           SELECT aggregate_type, aggregate_id FROM outbox_holds WHERE ${ofTheLanes}
          ) AS held
   FROM outbox_events AS e
-  WHERE e.lane = ANY ($1::int2[]) AND e.seq >= CASE WHEN ${serverStart} = $2::text THEN $3::int8 ELSE 0 END
-  ORDER BY e.lane, e.seq LIMIT $6::int4`
+  WHERE e.lane = ANY ($1::int2[]) AND e.seq >= CASE WHEN ${serverStartText} = $2::text THEN $3::int8 ELSE 0 END
+  ORDER BY e.lane, e.seq LIMIT $4::int4`
+
+const fewText = scanText("lane = ANY ($1::int2[])")
+/** A range costs less than so many probes. Holds of lanes between match no row. */
+const manyText = scanText("lane BETWEEN $5::int2 AND $6::int2")
 
 /** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition, offset and age. */
 const publishedText = (archive: boolean) => `
@@ -121,9 +124,13 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
       const lanes = parts.map(({ lane }) => lane)
       const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
       // As text: of an array the driver asks each number for its type, and Postgres casts each.
-      const values = [`{${lanes.join(",")}}`, server, seq, Math.min(...lanes), Math.max(...lanes), mostEvents + 1]
+      const values = [`{${lanes.join(",")}}`, server, seq, mostEvents + 1]
+      const areFew = lanes.length < fewLanes
       // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
-      const rows = yield* (yield* client).unsafe<QueuedEvent>(scanText, values)
+      const rows = yield* (yield* client).unsafe<QueuedEvent>(
+        areFew ? fewText : manyText,
+        areFew ? values : [...values, Math.min(...lanes), Math.max(...lanes)]
+      )
       if (rows.length > mostEvents || rows.some(({ data }) => data === null)) return undefined
       const found = byPart(parts, rows)
       return found.every((ofLane, index) => fits(ofLane, parts[index]!)) ? found : undefined

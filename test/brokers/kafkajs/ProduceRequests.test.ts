@@ -1,12 +1,12 @@
 /** Batches that share a produce request, on a real Kafka, and responses that no Kafka should send. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Result } from "effect"
+import { Effect, Result, Schedule } from "effect"
 import kafkajs from "kafkajs"
 import { createRequire } from "node:module"
 import { inject } from "vitest"
 import { applyPatches } from "../../../src/brokers/kafkajs/KafkaPatches.ts"
 import {
-  type Broker,
+  type KafkajsBroker,
   encodedBatch,
   requestHeadBytes,
   type Sending,
@@ -15,6 +15,8 @@ import {
 import { newTopic, publish } from "../../contracts/BrokerHarness.ts"
 import { ApiKey } from "../../support/TcpProxy.ts"
 import * as KafkaMember from "./KafkaMember.ts"
+
+const require = createRequire(import.meta.url)
 
 // Once more than KafkaClient.ts: a patch that patched itself would lose answers.
 applyPatches()
@@ -25,6 +27,23 @@ if (bootstrapServers === null) {
   if (process.env["CI"] === "true") throw new Error(missing)
   console.warn(`SKIPPED: ${missing}`)
 }
+
+/** The brokers that kafkajs has found for a batch, while the scope is open. */
+const leadersFound = Effect.gen(function* () {
+  interface Cluster {
+    findBroker: (options: unknown) => Promise<KafkajsBroker>
+  }
+  const { prototype: cluster } = require("kafkajs/src/cluster/index.js") as { readonly prototype: Cluster }
+  const { findBroker } = cluster
+  const found: Array<KafkajsBroker> = []
+  cluster.findBroker = async function (this: Cluster, options: unknown) {
+    const broker = await findBroker.call(this, options)
+    found.push(broker)
+    return broker
+  }
+  yield* Effect.addFinalizer(() => Effect.sync(() => (cluster.findBroker = findBroker)))
+  return found
+})
 
 describe.skipIf(bootstrapServers === null)("on a real Kafka", () => {
   it.live(
@@ -64,6 +83,45 @@ describe.skipIf(bootstrapServers === null)("on a real Kafka", () => {
       }).pipe(Effect.scoped),
     60_000
   )
+
+  it.live(
+    "after a partition's first batch kafkajs looks for its leader only when the connection has ended",
+    () =>
+      Effect.gen(function* () {
+        const member = yield* KafkaMember.make(bootstrapServers ?? "")
+        const { topic } = yield* newTopic(member, 4)
+        const found = yield* leadersFound
+        yield* publish(member, topic, ["a"], 0)
+        assert.lengthOf(found, 1)
+        yield* publish(member, topic, ["b"], 0)
+        assert.lengthOf(found, 1)
+        yield* member.proxy.reset
+        yield* Effect.repeat(
+          Effect.sync(() => found[0]!.isConnected()),
+          { until: (isConnected) => !isConnected, schedule: Schedule.spaced("10 millis") }
+        )
+        yield* publish(member, topic, ["c"], 0)
+        assert.lengthOf(found, 2)
+      }).pipe(Effect.scoped),
+    60_000
+  )
+
+  it.live(
+    "a connection that ends under a batch, as when a broker stops, is not taken for a demand of TLS or a user",
+    () =>
+      Effect.gen(function* () {
+        const member = yield* KafkaMember.make(bootstrapServers ?? "")
+        const { topic } = yield* newTopic(member, 4)
+        yield* publish(member, topic, ["a"], 0)
+        const dropped = yield* member.proxy.dropNextResponse({ apiKey: ApiKey.Produce })
+        const error = yield* Effect.flip(publish(member, topic, ["b"], 0))
+        yield* dropped
+        assert.include(error, { _tag: "BrokerUnavailable" })
+        assert.include(error.message, "Closed connection")
+        assert.isUndefined("refusal" in error ? error.refusal : undefined)
+      }).pipe(Effect.scoped),
+    60_000
+  )
 })
 
 type Response = {
@@ -73,7 +131,6 @@ type Response = {
   }>
 }
 
-const require = createRequire(import.meta.url)
 const { prototype } = require("kafkajs/src/broker/index.js") as {
   readonly prototype: { readonly produce: (args: object) => Promise<Response> }
 }
@@ -119,7 +176,7 @@ const brokerWith = (response: Response) => {
       ]
     })
   const straight = (partition: number) =>
-    sendTo(broker as unknown as Broker, {
+    sendTo(broker as unknown as KafkajsBroker, {
       topic: "orders",
       acks: -1,
       timeout: 1_000,

@@ -19,7 +19,7 @@ const { requests } = require("kafkajs/src/protocol/requests/index.js") as {
 const metadataOf = require("kafkajs/src/producer/responseSerializer.js") as (
   response: ProduceResponse
 ) => Array<RecordMetadata>
-const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: Broker }
+const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: KafkajsBroker }
 /** kafkajs' own, whatever is patched later. */
 const produce = prototype.produce
 
@@ -34,16 +34,16 @@ export interface Sending {
   /** Set by the producer: a batch that still waits for its connection must not be written any more. */
   isGivenUp: boolean
   /** Set when the request is written: the broker that receives it. */
-  broker: Broker | undefined
+  broker: KafkajsBroker | undefined
 }
 
-/** kafkajs' connections to a broker, as far as they are used here. */
-export interface Broker {
+/** A broker of kafkajs, as far as it is used here. */
+export interface KafkajsBroker {
   /** `host:port` */
   readonly brokerAddress: string
-  /** Also false when its user has to be proved again. */
+  /** False also when its user has to be proved again, and true also while it disconnects. */
   readonly isConnected: () => boolean
-  /** Another function after each connect. */
+  /** Knows the versions of the broker's requests. Before the first connection it throws. */
   readonly lookupRequest: (apiKey: number, definition: unknown) => Protocol<ProduceArguments, ResponseParser>
   produce: (args: ProduceArguments) => Promise<ProduceResponse>
 }
@@ -151,15 +151,15 @@ const settle = ({ parts, topic }: Shared, response: ProduceResponse) => {
 }
 
 /** The request of each broker that further batches may join. */
-const joinable = new WeakMap<Broker, Shared>()
+const joinable = new WeakMap<KafkajsBroker, Shared>()
 
 type ProduceExchange = Exchange<ResponseParser>
 
-/** By the function that looked it up: a new connection may have another version. */
-const exchanges = new WeakMap<Broker["lookupRequest"], ProduceExchange>()
+/** By the function that looked it up, which knows the version. */
+const exchanges = new WeakMap<KafkajsBroker["lookupRequest"], ProduceExchange>()
 
 /** The broker's produce request but for its body. kafkajs loads modules for each request that it looks up. */
-const exchangeOf = ({ lookupRequest }: Broker): ProduceExchange => {
+const exchangeOf = ({ lookupRequest }: KafkajsBroker): ProduceExchange => {
   const known = exchanges.get(lookupRequest)
   if (known !== undefined) return known
   const found = lookupRequest(apiKeys.Produce, requests.Produce)({ acks: -1, timeout: 0, topicData: [] })
@@ -176,24 +176,24 @@ const exchangeOf = ({ lookupRequest }: Broker): ProduceExchange => {
   return exchange
 }
 
-interface View extends Broker {
-  next: ProduceExchange
+interface View extends KafkajsBroker {
+  exchange: ProduceExchange | undefined
 }
 
-/** A view of each broker whose `produce` sends the exchange that is set before. */
-const views = new WeakMap<Broker, View>()
-const viewOf = (broker: Broker): View => {
+/** A view of each broker. Its `produce` sends `exchange`, which kafkajs reads before it waits for anything. */
+const views = new WeakMap<KafkajsBroker, View>()
+const viewOf = (broker: KafkajsBroker): View => {
   const known = views.get(broker)
   if (known !== undefined) return known
   const view = Object.create(broker, {
-    next: { value: undefined, writable: true },
-    lookupRequest: { value: () => () => view.next }
+    exchange: { value: undefined, writable: true },
+    lookupRequest: { value: () => () => view.exchange }
   }) as View
   views.set(broker, view)
   return view
 }
 
-const send = async (broker: Broker, shared: Shared): Promise<void> => {
+const send = async (broker: KafkajsBroker, shared: Shared): Promise<void> => {
   if (joinable.get(broker) === shared) joinable.delete(broker)
   const parts = shared.parts.filter(({ reject, sending }) => {
     if (sending.isGivenUp) reject(new Error("the batch was given up"))
@@ -208,14 +208,17 @@ const send = async (broker: Broker, shared: Shared): Promise<void> => {
     const view = viewOf(broker)
     // The two names under which kafkajs reads an encoder's result.
     const request = { ...exchange.request, encode: () => Promise.resolve({ buf: buffer, buffer }) }
-    view.next = { ...exchange, request }
-    settle(sent, await produce.call(view, { ...shared.options, topicData: [] }))
+    view.exchange = { ...exchange, request }
+    const response = produce.call(view, { ...shared.options, topicData: [] })
+    // It holds the batches.
+    view.exchange = undefined
+    settle(sent, await response)
   } catch (error) {
     for (const { reject } of parts) reject(error)
   }
 }
 
-const join = (broker: Broker, topic: string, options: ProduceOptions, part: Part) => {
+const join = (broker: KafkajsBroker, topic: string, options: ProduceOptions, part: Part) => {
   const bytes = part.roomAndBatch.length
   const before = joinable.get(broker)
   const fits =
@@ -239,7 +242,7 @@ const join = (broker: Broker, topic: string, options: ProduceOptions, part: Part
  * partition any more. kafkajs' producer looks for the leader anew for each send, which costs more than the rest of it.
  */
 export const sendTo = async (
-  broker: Broker,
+  broker: KafkajsBroker,
   {
     partition,
     roomAndBatch,
@@ -262,12 +265,12 @@ export const sendTo = async (
  * event loop share a request. Each send has its own partition's response, so one partition's error is not the others'. A broker handles the
  * requests of a connection one after the other, so as a rule no batch waits longer than it would behind the other requests. The exception: one partition's
  * replicas lag. Then the request's answer waits for the broker's time limit, half of a send's. It happens once, for a partition that has failed is sent by a
- * client of its own. Partition leaders, connections, timeouts and the meaning of responses stay with kafkajs.
+ * client of its own. Connections, timeouts and the meaning of responses stay with kafkajs.
  *
  * Source: `produce` in kafkajs/src/broker/index.js, protocol/requests/produce/v3.
  */
 export const sendEncodedBatches = () => {
-  prototype.produce = function (this: Broker, args: ProduceArguments) {
+  prototype.produce = function (this: KafkajsBroker, args: ProduceArguments) {
     const data = args.topicData[0]
     const part = data?.partitions[0]
     const message = part?.messages[0]
