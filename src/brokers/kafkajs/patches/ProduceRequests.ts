@@ -55,7 +55,7 @@ export interface KafkajsBroker {
 export const encodedBatch = (partition: number, roomAndBatch: Buffer, sending: Sending): Message =>
   Object.assign({ value: roomAndBatch, partition }, { [encoded]: sending })
 
-/** What a request says of all its batches. */
+/** The fields that all batches of a request share. */
 interface ProduceOptions {
   readonly acks: number
   /** How long the broker waits for its replicas, in milliseconds. */
