@@ -4,8 +4,8 @@
  *
  * All partitions of a topic share a client until a send fails. The next attempt of a failed partition uses a new client of its own, with
  * new connections and new metadata. The first one that succeeds replaces the topic's shared client. Until then the healthy partitions
- * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: a partition's first
- * batch may wait for the topic's metadata, which kafkajs asks some broker for every five minutes.
+ * keep theirs, so a silent broker or a leader that has moved affects only the partitions that it leads. There is one exception: a batch that kafkajs
+ * sends waits for the topic's metadata, from any broker, if kafkajs has last asked for it five minutes ago.
  */
 import { Clock, Effect, Exit, FiberSet } from "effect"
 import type { Producer, RecordMetadata } from "kafkajs"
@@ -136,7 +136,10 @@ export const make = Effect.fnUntraced(function* (
     if (!isAnswer && sending.broker !== undefined) sender.client.reset(sending.broker.brokerAddress)
   }
 
-  /** kafkajs finds the leader for a partition's first batch, and after a failure or the end of a connection. Others go where the last one went. */
+  /**
+   * kafkajs sends a partition's first batch to its leader, and the next one after a connection has ended or its user has to be proved again. All others
+   * go where the last one went.
+   */
   const send = async (
     sender: Sender,
     topic: string,
@@ -155,8 +158,10 @@ export const make = Effect.fnUntraced(function* (
     try {
       return await sendTo(leader, { ...options, partition, roomAndBatch, sending })
     } catch (error) {
-      // The broker has taken a batch on it. The name would be explained as a demand for TLS or a user.
-      throw error instanceof Error && error.name === "KafkaJSConnectionClosedError" ? new Error(error.message) : error
+      // This broker has taken a batch, so it demands neither TLS nor a user, as KafkaAccess.ts would explain an error of this name.
+      throw error instanceof Error && error.name === "KafkaJSConnectionClosedError"
+        ? new Error(`${error.message}: ${leader.brokerAddress}`)
+        : error
     }
   }
 
@@ -220,8 +225,6 @@ export const make = Effect.fnUntraced(function* (
       Effect.flatMap((answers) => confirm(wireTopic, batch, answers)),
       Effect.tapError((error) => {
         if (error._tag === "MessageRejected") return Effect.sync(arrived)
-        // Other partitions may have moved as well.
-        sender.leaders.clear()
         giveUp(topic, sender, isApart, sending, error)
         failed.set(key, senders.get(topic))
         return outcome(error._tag !== "BrokerUnavailable")

@@ -6,7 +6,7 @@
  * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
- * queue's own statement fetches such a lane beside the scan, and a mark of far numbers is left to the queue.
+ * queue's own statement fetches such a lane beside the scan, or all if they are few, and a mark of far numbers is left to the queue.
  *
  * Decorates the {@link Queue} itself, below all that counts or leaves out. Without it a turn of three events takes Postgres 1.5 times as long.
  */
@@ -27,7 +27,7 @@ import {
 } from "../../outbox/Queue.ts"
 import { TurnConnection } from "../../outbox/TurnConnection.ts"
 
-/** A scan of fewer lanes is not worth a second statement for a lane that is far behind. */
+/** A scan of fewer lanes is not worth a second statement for a lane that is far behind, and looks up the holds of each. */
 const fewLanes = 8
 
 /** One of each lane. Fetches that are 4 ms apart find twenty at 5,000 events a second. */
@@ -83,7 +83,7 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   return rows.at(-1)!.seq - rows[0]!.seq > mostApart ? undefined : rows
 }
 
-/** The first rows of these lanes. Its text is kept, as the mark's: to put it together each time took a twentieth of a small turn. */
+/** The first rows of these lanes. Its text is kept, as the mark's. */
 const scanText = (ofTheLanes: string) => `
   SELECT ${eventColumns("e", `CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END`)},
          (e.aggregate_type, e.aggregate_id) IN (

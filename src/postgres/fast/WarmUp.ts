@@ -59,10 +59,15 @@ const statements = Effect.gen(function* () {
       events: [],
       receipt: { partition: 0, baseOffset: 0n }
     }))
-  // With a low-water mark, which the lanes get after a second, the statement is another one, and many lanes have one of their own.
+  // With low-water marks, which the lanes get after a second, other statements fetch them. Where marks lie far apart it is the queue's own. Else it is
+  // a scan of few lanes, or of many (SmallTurns.ts).
   const from = { seq: 0n, server: "none" }
   const looks = [
     [{ lane: nowhere(0) }],
+    [
+      { lane: nowhere(0), from },
+      { lane: nowhere(1), from: { ...from, seq: 1_000_000n } }
+    ],
     [{ lane: nowhere(0), from }],
     Array.makeBy(laneCount, (index) => ({ lane: nowhere(index), from }))
   ]

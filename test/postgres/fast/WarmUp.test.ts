@@ -85,7 +85,7 @@ it.live("warming up runs each statement and the broker's rehearsal, and neither 
     assert.isTrue(marked.flat().every(({ events, lane }) => lane >= 64 && events.every(({ seq }) => seq === 0n)))
     assert.isNotEmpty(fetched)
     // Each of these forms is a statement of its own.
-    assert.sameMembers([...asked], ["1 lanes", "1 lanes with marks", "64 lanes with marks"])
+    assert.sameMembers([...asked], ["1 lanes", "1 lanes with marks", "2 lanes with marks", "64 lanes with marks"])
     assert.isTrue(fetched.every((events) => events.length === 0))
   }).pipe(Effect.scoped, Effect.provide(world))
 )

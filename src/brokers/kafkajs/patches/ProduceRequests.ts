@@ -5,8 +5,8 @@ import type { Exchange, Protocol } from "./Requests.ts"
 
 const require = createRequire(import.meta.url)
 
-/** Marks a message that stands for a whole record batch. */
-const encoded = Symbol("paid-once/encodedBatch")
+/** Marks a message that stands for a whole record batch. The same where this module is loaded twice. */
+const encoded = Symbol.for("paid-once/encodedBatch")
 
 const { createErrorFromCode, failure } = require("kafkajs/src/protocol/error.js") as {
   readonly failure: (errorCode: number) => boolean
@@ -20,7 +20,6 @@ const metadataOf = require("kafkajs/src/producer/responseSerializer.js") as (
   response: ProduceResponse
 ) => Array<RecordMetadata>
 const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: KafkajsBroker }
-/** kafkajs' own, whatever is patched later. */
 const produce = prototype.produce
 
 /** Bytes of a produce request before each batch: its partition and its size. */
@@ -239,7 +238,7 @@ const join = (broker: KafkajsBroker, topic: string, options: ProduceOptions, par
 
 /**
  * Sends a batch, encoded with {@link requestHeadBytes} of room, to this broker. Fails with kafkajs' errors, also if the broker does not lead the
- * partition any more. kafkajs' producer looks for the leader anew for each send, which costs more than the rest of it.
+ * partition any more. kafkajs' producer looks for the leader anew for each send, which costs more CPU than the rest of kafkajs.
  */
 export const sendTo = async (
   broker: KafkajsBroker,
