@@ -59,7 +59,7 @@ const statements = Effect.gen(function* () {
       events: [],
       receipt: { partition: 0, baseOffset: 0n }
     }))
-  // With low-water marks, which the lanes get after a second, other statements fetch them. Where marks lie far apart it is the queue's own. Else it is
+  // With low-water marks, which the lanes get after a second, other statements fetch them: the queue's own if the marks lie far apart, and else
   // a scan of few lanes, or of many (SmallTurns.ts).
   const from = { seq: 0n, server: "none" }
   const looks = [

@@ -238,7 +238,7 @@ const join = (broker: KafkajsBroker, topic: string, options: ProduceOptions, par
 
 /**
  * Sends a batch, encoded with {@link requestHeadBytes} of room, to this broker. Fails with kafkajs' errors, also if the broker does not lead the
- * partition any more. kafkajs' producer looks for the leader anew for each send, which costs more CPU than the rest of kafkajs.
+ * partition any more. This leaves out kafkajs' producer: its search for the leader takes more CPU than the rest of a send in kafkajs.
  */
 export const sendTo = async (
   broker: KafkajsBroker,
