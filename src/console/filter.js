@@ -1,5 +1,5 @@
 /** A bar of filters that are kept in the address. */
-import { useId } from "preact/hooks"
+import { useId, useLayoutEffect, useRef } from "preact/hooks"
 import { html } from "./html.js"
 import { useQuery } from "./router.js"
 
@@ -19,6 +19,19 @@ export const sinceOptions = [
   { value: "86400", label: "1 day" },
   { value: "604800", label: "7 days" }
 ]
+
+/**
+ * A line of text that shows `value` whenever that changes. As a property it would take back what is half typed each time the page is drawn anew.
+ *
+ * @param {{ readonly value: string, readonly [property: string]: unknown }} props
+ */
+const Line = ({ value, ...props }) => {
+  const input = useRef(/** @type {HTMLInputElement | null} */ (null))
+  useLayoutEffect(() => {
+    if (input.current !== null) input.current.value = value
+  }, [value])
+  return html`<input ref=${input} type="search" ...${props} />`
+}
 
 /**
  * Choices apply at once, lines of text on Enter or when they are left.
@@ -49,10 +62,9 @@ export const Filter = ({ fields, label = "Filter" }) => {
           <label for=${`${id}-${name}`}>${label}</label>
           ${
             options === undefined
-              ? html`<input
+              ? html`<${Line}
                   id=${`${id}-${name}`}
                   name=${name}
-                  type="search"
                   value=${query[name] ?? ""}
                   placeholder=${placeholder}
                   spellcheck=${false}

@@ -77,6 +77,33 @@ Browser.describe("the overview, live", () => {
         }).pipe(Effect.scoped)
     )
 
+    it.effect("a filter that is half typed stays while the list is read anew, and follows the address", () =>
+      Effect.gen(function* () {
+        const { url } = yield* World.startBeside()
+        yield* World.onPage({ url, path: "/console/dead-letters" }, (page) =>
+          Effect.gen(function* () {
+            const looks = page.evaluate<number>(
+              `performance.getEntriesByType("resource").filter(({ name }) => name.includes("/admin/outbox/events")).length`
+            )
+            const cause = page.evaluate<string>(`document.querySelector("input[name=cause]").value`)
+            yield* page.see("No event is dead or retrying.")
+            yield* page.fill("Cause", "half a cau", "searchbox")
+            const before = yield* looks
+            yield* eventually(
+              "the list read anew",
+              Effect.map(looks, (now) => now >= before + 2)
+            )
+            assert.strictEqual(yield* cause, "half a cau")
+            yield* page.press("Enter")
+            yield* page.see("No event is dead or retrying and matches.")
+            yield* page.click("button", "Clear")
+            yield* page.seeNoMore("and matches")
+            assert.strictEqual(yield* cause, "")
+          })
+        )
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("tabs of a browser read one stream, and the next one goes on with it when its reader is closed", () =>
       Effect.gen(function* () {
         const { url } = yield* World.start()

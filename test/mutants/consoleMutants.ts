@@ -19,6 +19,14 @@ export const consoleMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: live, test: "a service that dies is said to be away" }
   },
   {
+    name: "console-filter-forgets",
+    breaks: "a filter that is half typed is emptied when the list is read anew",
+    file: "src/console/filter.js",
+    find: "}, [value])",
+    replace: "})",
+    seenBy: { file: live, test: "a filter that is half typed" }
+  },
+  {
     name: "console-page-never-opens",
     breaks: "a page that was opened in an outage stays closed when the service is back",
     file: "src/console/main.js",
