@@ -21,6 +21,10 @@ const metadataOf = require("kafkajs/src/producer/responseSerializer.js") as (
 ) => Array<RecordMetadata>
 const { prototype } = require("kafkajs/src/broker/index.js") as { readonly prototype: KafkajsBroker }
 const produce = prototype.produce
+/** kafkajs' method for requests of all kinds, which has no public name. */
+const sendRequest = Object.getOwnPropertySymbols(prototype).find(
+  ({ description }) => description === "private:Broker:sendRequest"
+)!
 
 /** Bytes of a produce request before each batch: its partition and its size. */
 const partHeadBytes = 8
@@ -175,23 +179,6 @@ const exchangeOf = ({ lookupRequest }: KafkajsBroker): ProduceExchange => {
   return exchange
 }
 
-interface View extends KafkajsBroker {
-  exchange: ProduceExchange | undefined
-}
-
-/** A view of each broker. Its `produce` sends `exchange`, which kafkajs reads before it waits for anything. */
-const views = new WeakMap<KafkajsBroker, View>()
-const viewOf = (broker: KafkajsBroker): View => {
-  const known = views.get(broker)
-  if (known !== undefined) return known
-  const view = Object.create(broker, {
-    exchange: { value: undefined, writable: true },
-    lookupRequest: { value: () => () => view.exchange }
-  }) as View
-  views.set(broker, view)
-  return view
-}
-
 const send = async (broker: KafkajsBroker, shared: Shared): Promise<void> => {
   if (joinable.get(broker) === shared) joinable.delete(broker)
   const parts = shared.parts.filter(({ reject, sending }) => {
@@ -204,14 +191,10 @@ const send = async (broker: KafkajsBroker, shared: Shared): Promise<void> => {
   try {
     const exchange = exchangeOf(broker)
     const buffer = encodeRequest(sent)
-    const view = viewOf(broker)
     // The two names under which kafkajs reads an encoder's result.
     const request = { ...exchange.request, encode: () => Promise.resolve({ buf: buffer, buffer }) }
-    view.exchange = { ...exchange, request }
-    const response = produce.call(view, { ...shared.options, topicData: [] })
-    // It holds the batches.
-    view.exchange = undefined
-    settle(sent, await response)
+    const methods = broker as unknown as Record<symbol, (exchange: ProduceExchange) => Promise<ProduceResponse>>
+    settle(sent, await methods[sendRequest]!({ ...exchange, request }))
   } catch (error) {
     for (const { reject } of parts) reject(error)
   }
