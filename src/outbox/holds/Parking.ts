@@ -17,6 +17,7 @@
  * - *Two dispatchers with the same head*: the first to commit decides. A rejection counts only if the hold still has the head and the attempts from
  *   which the send started. A success that finds the hold gone was a duplicate.
  * - *Redrive and discard* lock the same row first. A discarded event that is already being sent may still arrive: discarding only prevents new sends.
+ *   A redrive of a skipped event parks its later ones. One that is acknowledged and not yet marked is sent once more.
  *
  * No transaction is open across a send.
  */
