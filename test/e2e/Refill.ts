@@ -126,7 +126,7 @@ export const refillBesideService = (name: string, target: () => Target) =>
         assert.match(dry.stderr, /\n(\d+) records of \1 records, \d+ events lacking\.\n$/)
         assert.deepStrictEqual(yield* sql`SELECT 1 AS one FROM event_log`, [])
 
-        // Customers go on meanwhile. One who is stopped ends what they are at: a request cut off could still commit after the sums are read.
+        // Customers go on meanwhile, and end what they are at when they are stopped: a request cut off could still commit after the sums are read.
         const traffic = yield* Effect.forkChild(Effect.forever(Effect.uninterruptible(customer)))
         for (let kill = 0; kill < 3; kill++) yield* killRefill(env)
         const filled = yield* commandOf("archive", environment)(...args.slice(1))
