@@ -193,6 +193,7 @@ const send = async (broker: KafkajsBroker, shared: Shared): Promise<void> => {
     const buffer = encodeRequest(sent)
     // The two names under which kafkajs reads an encoder's result.
     const request = { ...exchange.request, encode: () => Promise.resolve({ buf: buffer, buffer }) }
+    // No type has a symbol that is found at run time.
     const methods = broker as unknown as Record<symbol, (exchange: ProduceExchange) => Promise<ProduceResponse>>
     settle(sent, await methods[sendRequest]!({ ...exchange, request }))
   } catch (error) {
