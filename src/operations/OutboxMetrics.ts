@@ -7,7 +7,6 @@
 import { Clock, Context, Effect, Layer, Metric, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Holds } from "../outbox/holds/Holds.ts"
-import type { Lane } from "../outbox/Lane.ts"
 import { Publisher } from "../outbox/Publisher.ts"
 import { Queue, type QueuedEvent, wholeQueue } from "../outbox/Queue.ts"
 import { seriesOf } from "../platform/MetricSeries.ts"
@@ -35,7 +34,7 @@ const failed = seriesOf(
   ["event_type", "reason"]
 )
 const batchSeconds = Metric.histogram("outbox_batch_duration_seconds", {
-  description: "From fetch to mark of one batch, of which up to 20 ms are a wait for the next fetch",
+  description: "From fetch to mark of one batch, of which up to 20 ms are a wait for other marks",
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
 const pendingGauge = Metric.gauge("outbox_events_pending", { description: "Events in the queue, sampled" })
@@ -134,7 +133,7 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
     const publisher = yield* Publisher
     const clock = yield* Clock.Clock
     const services = yield* Effect.context()
-    const fetchedMillis = new Map<Lane, number>()
+    const fetchedMillis = new WeakMap<QueuedEvent, number>()
     return Context.make(
       Publisher,
       Publisher.of({
@@ -162,14 +161,19 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
           fetch: (parts) =>
             Effect.suspend(() => {
               const began = Monotonic.millisUnsafe(clock)
-              for (const { lane } of parts) fetchedMillis.set(lane, began)
-              return queue.fetch(parts)
+              return Effect.map(queue.fetch(parts), (fetched) => {
+                for (const { events } of fetched) for (const event of events) fetchedMillis.set(event, began)
+                return fetched
+              })
             }),
           mark: (runs) =>
             Effect.suspend(() => {
-              // One lane stands for its batch: all of a batch were fetched together. Asked before the lane's next fetch. A late mark is measured from a later one.
+              // All of a batch were fetched together, and a fetch has one batch of a partition, or a few that are as slow.
               const batches = new Map(
-                runs.map(({ lane, receipt, topic }) => [`${topic}/${receipt.partition}`, fetchedMillis.get(lane)])
+                runs.map(({ events: [event], receipt, topic }) => {
+                  const began = event && fetchedMillis.get(event)
+                  return [`${topic}/${receipt.partition}/${began}`, began]
+                })
               )
               return Effect.map(queue.mark(runs), () => {
                 const now = Monotonic.millisUnsafe(clock)

@@ -24,7 +24,7 @@ import { Array, Context, Effect, Layer } from "effect"
 import type { BrokerUnavailable, MessageRejected, TopicUnavailable } from "../brokers/Broker.ts"
 import { Faults } from "../platform/Faults.ts"
 import { type HeldEvent, Holds } from "./holds/Holds.ts"
-import { byPartition, type Parcel, toBatches, toRuns } from "./Batches.ts"
+import { byPartition, type Found, type Parcel, toBatches, toRuns } from "./Batches.ts"
 import { type Lane, partitionOf } from "./Lane.ts"
 import { deal, InFlightSettings } from "./LaneParts.ts"
 import { type Batch, Publisher } from "./Publisher.ts"
@@ -50,7 +50,7 @@ export const OneInFlight = Context.Reference<boolean>("paid-once/outbox/OneInFli
 export interface During {
   /** Whether the next piece may have events of the lane. */
   readonly isOurs: (lane: Lane) => boolean
-  /** Marks the acknowledged events before the next piece is sent. */
+  /** Marks the acknowledged events, and all that wait for their mark, before the next piece is sent or an event is held. */
   readonly mark: (acknowledged: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
 }
 
@@ -68,12 +68,9 @@ export interface Sent {
 export interface DispatcherService {
   /**
    * Fetches the parts and packs their events into batches: the lanes of one topic and partition together, as many as fit. Parks events of held
-   * aggregates. `cut` are the lanes that have more events. Events with a `seq` in `without` are left out: their mark is on its way.
+   * aggregates. Events with a `seq` in `without` are left out: their mark is on its way.
    */
-  readonly fetch: (
-    parts: ReadonlyArray<LanePart>,
-    without?: ReadonlySet<bigint>
-  ) => Effect.Effect<{ readonly batches: ReadonlyArray<Parcel>; readonly cut: ReadonlySet<Lane> }>
+  readonly fetch: (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) => Effect.Effect<Found>
   /** Divides a batch by partition. Asks the broker for the partitions of a topic that nothing was sent to; without an answer there are no batches. */
   readonly place: (parcel: Parcel) => Effect.Effect<ReadonlyArray<Batch>>
   /** Sends a batch, or its pieces if the broker refuses it. An outage ends it: events that were not acknowledged stay in the queue. */
@@ -202,6 +199,8 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         const hold = (event: QueuedEvent, rejected: MessageRejected) =>
           Effect.gen(function* () {
             aside.add(aggregateKey(event))
+            // Behind an unmarked event of its aggregate it would not be held (Parking.ts).
+            yield* during.mark([])
             const outcome = yield* holds.hold(event.lane, event, rejected)
             moved.add(event.lane)
             if (outcome === "skipped") returned.add(event.lane)

@@ -1,11 +1,13 @@
 /**
  * Which lanes are ready and which are in flight. A lane is in flight from its fetch until its batches have ended and are marked.
  *
- * Its next fetch waits for the end of its batches (rule 3), and not for their mark: the turn that marks them fetches the lane anew.
+ * Its next fetch waits for the end of its batches (rule 3), and not for their mark.
  */
 import { Clock, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
+import { byLane, type Found } from "./Batches.ts"
 import type { Lane } from "./Lane.ts"
+import { type Bounds, loadOf } from "./LaneParts.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
 /** The state of a lane in flight. */
@@ -32,43 +34,6 @@ export interface Flight {
  */
 export const deepLimit = 4
 
-/** See {@link make}. */
-export interface Flights {
-  /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
-  readonly wake: (lanes: ReadonlyArray<Lane>) => void
-  /** Opened when a lane becomes ready, and for whatever else needs a turn: acknowledgements, a stop, a sign of life. */
-  readonly isReady: Latch.Latch
-  /** Whether a lane is ready. */
-  readonly hasReady: () => boolean
-  /**
-   * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the deep
-   * lanes it takes {@link deepLimit} at most; the others stay ready.
-   */
-  readonly board: () => ReadonlyArray<Lane>
-  /** The lanes whose last fetch left events behind: they have a backlog. */
-  readonly deep: ReadonlySet<Lane>
-  /** Says whether the lane's fetch left events behind. */
-  readonly setDeep: (lane: Lane, isDeep: boolean) => void
-  /** The lane belongs to another process now. */
-  readonly forget: (lane: Lane) => void
-  readonly of: (lane: Lane) => Flight
-  /** Adds one item that each lane's next fetch waits for. */
-  readonly open: (lanes: ReadonlyArray<Lane>) => void
-  /** Removes one item that each lane's next fetch waits for. */
-  readonly close: (lanes: ReadonlyArray<Lane>) => void
-  /** Keeps the lanes in flight until the mark of one acknowledgement more. */
-  readonly owe: (lanes: ReadonlyArray<Lane>) => void
-  /** An acknowledgement of each lane is marked, or its mark has failed. */
-  readonly settle: (lanes: ReadonlyArray<Lane>) => void
-  /** The size of all lanes in flight. */
-  readonly load: () => number
-  /** Whether the next send may have events of the lane. */
-  readonly isOurs: (lane: Lane) => boolean
-  readonly isStopping: () => boolean
-  /** Starts no more sends for any lane, and waits until no lane is in flight. */
-  readonly stop: Effect.Effect<void>
-}
-
 export const make = Effect.fnUntraced(function* (options: {
   /** Whether this process owns the lane now. */
   readonly owns: (lane: Lane) => boolean
@@ -77,7 +42,7 @@ export const make = Effect.fnUntraced(function* (options: {
   /** Returns the lane after its flight. */
   readonly leave: (lane: Lane) => void
   readonly stopped: StoppedLanes
-}): Effect.fn.Return<Flights> {
+}) {
   const clock = yield* Clock.Clock
   const isReady = yield* Latch.make(false)
   const haveLanded = yield* Latch.make(false)
@@ -86,6 +51,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const flights = new Map<Lane, Flight>()
   let isStopping = false
 
+  /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
   const wake = (lanes: ReadonlyArray<Lane>) => {
     const now = Monotonic.millisUnsafe(clock)
     for (const lane of lanes) {
@@ -119,9 +85,14 @@ export const make = Effect.fnUntraced(function* (options: {
 
   return {
     wake,
+    /** Opened when a lane becomes ready, and for whatever else needs a turn: acknowledgements, a stop, a sign of life. */
     isReady,
     hasReady: () => ready.size > 0,
-    board: () => {
+    /**
+     * Takes the lanes that are ready, without a batch in flight, and owned by this process, in the order in which they became ready. Of the deep
+     * lanes it takes {@link deepLimit} at most; the others stay ready.
+     */
+    board: (): ReadonlyArray<Lane> => {
       const lanes: Array<Lane> = []
       let deepLanes = 0
       for (const lane of ready) {
@@ -132,17 +103,27 @@ export const make = Effect.fnUntraced(function* (options: {
       if (ready.size > 0) isReady.openUnsafe()
       return lanes
     },
+    /** The lanes whose last fetch left events behind: they have a backlog. */
     deep,
-    setDeep: (lane, isDeep) => {
-      if (isDeep) deep.add(lane)
-      else deep.delete(lane)
+    /** The lanes were fetched: `cut` left events behind. */
+    fetched: (lanes: ReadonlyArray<Lane>, { batches, cut }: Found, bounds: Bounds) => {
+      for (const lane of lanes) if (!cut.has(lane)) deep.delete(lane)
+      for (const lane of cut) deep.add(lane)
+      for (const [lane, events] of batches.flatMap((batch) => [...byLane(batch.events)])) {
+        const flight = flights.get(lane)!
+        flight.load += loadOf(events, bounds)
+        flight.isStuck = true
+      }
     },
-    forget: (lane) => void deep.delete(lane),
-    of: (lane) => flights.get(lane)!,
-    open: (lanes) => {
+    /** The lane belongs to another process now. */
+    forget: (lane: Lane) => void deep.delete(lane),
+    of: (lane: Lane) => flights.get(lane)!,
+    /** Adds one item that each lane's next fetch waits for. */
+    open: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) flights.get(lane)!.open++
     },
-    close: (lanes) => {
+    /** Removes one of them. */
+    close: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) {
         const flight = flights.get(lane)!
         if (--flight.open > 0) continue
@@ -150,19 +131,24 @@ export const make = Effect.fnUntraced(function* (options: {
         else if (hasMore(lane, flight)) wake([lane])
       }
     },
-    owe: (lanes) => {
+    /** Keeps the lanes in flight until the mark of one acknowledgement more. */
+    owe: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) flights.get(lane)!.unmarked++
     },
-    settle: (lanes) => {
+    /** An acknowledgement of each lane is marked, or its mark has failed. */
+    settle: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) {
         const flight = flights.get(lane)!
         if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
         else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)
       }
     },
+    /** The size of all lanes in flight. */
     load: () => [...flights.values()].reduce((sum, { load }) => sum + load, 0),
-    isOurs: (lane) => !isStopping && options.owns(lane) && flights.get(lane)?.isFailed !== true,
+    /** Whether the next send may have events of the lane. */
+    isOurs: (lane: Lane) => !isStopping && options.owns(lane) && flights.get(lane)?.isFailed !== true,
     isStopping: () => isStopping,
+    /** Starts no more sends for any lane, and waits until no lane is in flight. */
     stop: Effect.suspend(() => {
       isStopping = true
       // Nobody waits for a lane any more.
@@ -173,3 +159,5 @@ export const make = Effect.fnUntraced(function* (options: {
     })
   }
 })
+
+export type Flights = Effect.Success<ReturnType<typeof make>>

@@ -6,7 +6,7 @@
  * - A turn waits for sends in flight, as Nagle's algorithm gathers bytes. The time of an acknowledgement is the measure: a fast broker leaves little to
  *   gather, and a slow one much.
  * - Fetches are kept apart, which bounds their number in a second. An event that comes after a pause waits for nothing.
- * - Acknowledgements wait for the next fetch, whose packet takes their mark along. After a crash such events are sent once more, so they don't wait long.
+ * - Acknowledgements wait for each other, while fetches go on. After a crash such events are sent once more, so they don't wait long.
  */
 import { Clock, Context, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
@@ -14,51 +14,48 @@ import * as Monotonic from "../platform/Monotonic.ts"
 export const GatheringSettings = Context.Reference<{
   /** The longest wait for sends in flight. */
   readonly longestMillis: number
-  /** The least time from the beginning of a fetch to that of the next one. 0 trades CPU for latency: the median is some 2 ms less. */
-  readonly apartMillis: number
-  /** The longest wait of acknowledgements for a fetch. */
+  /** The least time from the beginning of a fetch to that of the next one: after one that found {@link many} events, and after others. */
+  readonly apartMillis: { readonly busy: number; readonly calm: number }
+  /** The longest wait of acknowledgements. */
   readonly markMillis: number
 }>("paid-once/outbox/GatheringSettings", {
   // docs/performance-log.md has what an event costs with other numbers.
   defaultValue: () => ({
     // Above a healthy acknowledgement. A longer send, as to a partition whose leader is gone, must not delay the other partitions for long.
     longestMillis: 5,
-    // At 500 events a second two or three share a turn.
-    apartMillis: 4,
-    // Of 100 events a second, at random times, six of seven have a next one within it: 1 - e^-2.
+    // Eight events share a turn at 2,000 a second. At 500 a second there is one, which waits 2 ms at most.
+    apartMillis: { busy: 4, calm: 2 },
+    // At 500 events a second ten share a mark.
     markMillis: 20
   })
 })
 
-/** See {@link make}. */
-export interface Gathering {
-  /** A send begins, or waits for its sender. */
-  readonly begin: () => void
-  readonly end: () => void
-  /**
-   * Waits until `isReady` is open, the next fetch may begin, and no send is in flight. For the first and the last no longer than the settings say.
-   */
-  readonly pause: (isReady: Latch.Latch) => Effect.Effect<void>
-  /** A fetch begins. A turn that only marks delays no fetch. */
-  readonly fetches: () => void
-}
+/** With fetches 2 ms apart it is the mean at 2,000 events a second. At 500 a second, one fetch of fifty finds so many. */
+const many = 4
+
+/** Acknowledgements wait until they are so much of a batch: few rows for the fetches to leave out, and little memory. */
+const mostUnmarked = 1 / 16
 
 export const make = Effect.gen(function* () {
   const { apartMillis, longestMillis, markMillis } = yield* GatheringSettings
   const clock = yield* Clock.Clock
+  const now = () => Monotonic.millisUnsafe(clock)
   let sends = 0
-  let nextMillis = 0
+  let fetchedMillis = Number.NEGATIVE_INFINITY
+  let distance = apartMillis.calm
+  let acknowledgedMillis = 0
   const areSent = yield* Latch.make(true)
   const opened = (latch: Latch.Latch, mostMillis: number) =>
     latch.isOpen() ? Effect.void : Effect.raceFirst(latch.await, Effect.sleep(Math.max(0, mostMillis)))
   const fetchAndSends = Effect.suspend(() => {
-    const left = nextMillis - Monotonic.millisUnsafe(clock)
+    const left = fetchedMillis + distance - now()
     // As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for.
     return left > 0
       ? Effect.flatMap(Effect.sleep(left), () => opened(areSent, longestMillis - left))
       : opened(areSent, longestMillis)
   })
   return {
+    /** A send begins, or waits for its sender. */
     begin: () => {
       sends++
       areSent.closeUnsafe()
@@ -66,9 +63,19 @@ export const make = Effect.gen(function* () {
     end: () => {
       if (--sends === 0) areSent.openUnsafe()
     },
-    pause: (isReady) => Effect.andThen(opened(isReady, markMillis), fetchAndSends),
-    fetches: () => {
-      nextMillis = Monotonic.millisUnsafe(clock) + apartMillis
-    }
-  } satisfies Gathering
+    /** Waits until `isReady` is open or marks are due, and then until the next fetch may begin and no send is in flight. The settings bound each wait. */
+    pause: (isReady: Latch.Latch) =>
+      Effect.andThen(
+        Effect.suspend(() => opened(isReady, acknowledgedMillis + markMillis - now())),
+        fetchAndSends
+      ),
+    /** A fetch begins. A turn that only marks delays no fetch. */
+    fetches: () => void (fetchedMillis = now()),
+    /** It has found so many events. */
+    found: (events: number) => void (distance = events < many ? apartMillis.calm : apartMillis.busy),
+    /** The first acknowledgement that waits for its mark. */
+    acknowledged: () => void (acknowledgedMillis = now()),
+    /** Whether acknowledgements of so many batches have waited as long as they may. */
+    areMarksDue: (load: number) => load >= mostUnmarked || now() >= acknowledgedMillis + markMillis
+  }
 })

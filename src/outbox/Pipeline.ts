@@ -3,12 +3,12 @@
  *
  *     ready lanes ─→ turn ─→ a sender for each topic and partition ─→ acknowledgements ─→ the next turn
  *
- * - A *turn* marks everything that was acknowledged since the last one, and fetches the lanes that are ready: all of them, but few of those with a
- *   backlog. The two statements run side by side, so that they can share a packet.
+ * - A *turn* fetches the lanes that are ready: all of them, but few of those with a backlog. Now and then it marks what was acknowledged. The two
+ *   statements run side by side, so that they can share a packet.
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  *
- * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended. The turn that marks them may do that. Their
- * events may then be fetched once more, and are left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
+ * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended, marked or not. Unmarked events are then
+ * fetched once more, and left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
  */
 import { type Cause, Deferred, Effect, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
@@ -29,7 +29,7 @@ import { TurnConnection } from "./TurnConnection.ts"
 /** The longest wait of turns or a poll that have lost their connection: no other process sends or marks this one's lanes. */
 export const longestWaitMillis = 5_000
 
-/** Acknowledgements that wait for the next turn. */
+/** Acknowledgements that wait for a turn. */
 interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
@@ -46,16 +46,13 @@ export interface Pipeline {
 }
 
 /** Works until the scope closes. Then sends in flight end and are marked, and no new one begins. */
-export const make = Effect.fnUntraced(function* ({
-  flights,
-  heldFailed,
-  stopped
-}: {
+export const make = Effect.fnUntraced(function* (options: {
   readonly flights: Flights
   readonly stopped: StoppedLanes
   /** An attempt of a held head ended in a defect. */
   readonly heldFailed: (lane: Lane, cause: Cause.Cause<never>) => Effect.Effect<void>
 }): Effect.fn.Return<Pipeline, never, Dispatcher | Supervised.Fibers | Scope.Scope> {
+  const { flights, heldFailed, stopped } = options
   const dispatcher = yield* Dispatcher
   const settings = yield* QueueSettings
   const { batches } = yield* InFlightSettings
@@ -85,20 +82,13 @@ export const make = Effect.fnUntraced(function* ({
     const parts = deal(lanes, { ...settings, batches, deep: flights.deep, load: flights.load() })
     const found = yield* dispatcher.fetch(parts, without)
     fetched.push(...found.batches)
-    for (const lane of lanes) flights.setDeep(lane, found.cut.has(lane))
-    for (const [lane, ofLane] of found.batches.flatMap(({ events }) => [...byLane(events)])) {
-      flights.of(lane).load += loadOf(ofLane, settings)
-      flights.of(lane).isStuck = true
-    }
+    gathering.found(found.batches.reduce((sum, { events }) => sum + events.length, 0))
+    flights.fetched(lanes, found, settings)
   })
 
-  /** Fetches the lanes, without the events of these marks. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
-  const fetchReady = (lanes: ReadonlyArray<Lane>, marking: ReadonlyArray<Mark>) => {
-    const late = lanes.filter((lane) => unmarked.has(lane))
-    late.forEach(markLate)
-    const others = lanes.filter((lane) => !late.includes(lane))
-    const events = marking.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
-    const without = new Set(events.map(({ seq }) => seq))
+  const fetchReady = (lanes: ReadonlyArray<Lane>, without: ReadonlySet<bigint>) => {
+    const others = lanes.filter((lane) => !unmarked.has(lane))
+    for (const lane of lanes) if (unmarked.has(lane)) markLate(lane)
     const fetched: Array<Parcel> = []
     const fetch = (some: ReadonlyArray<Lane>) => fetchLanes(some, without, fetched)
     return Effect.as(Effect.andThen(dispatcher.enter(lanes), eachAlone(others, Function.identity, fetch)), fetched)
@@ -188,6 +178,7 @@ export const make = Effect.fnUntraced(function* ({
 
   let marks: Array<Mark> = []
   const addMark = (mark: Mark) => {
+    if (marks.length === 0) gathering.acknowledged()
     flights.owe(mark.acknowledged.map(({ lane }) => lane))
     marks.push(mark)
     if (marks.length === 1 || isUrgent()) flights.isReady.openUnsafe()
@@ -238,23 +229,32 @@ export const make = Effect.fnUntraced(function* ({
     )
   }
 
-  /** Marks and fetches at once. Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md). */
-  const markAndFetch = Effect.fnUntraced(function* (taken: ReadonlyArray<Mark>, lanes: ReadonlyArray<Lane>) {
-    const fetch = fetchReady(lanes, taken)
-    const marking = yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true })
+  // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
+  /** Marks and fetches at once. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
+  const markAndFetch = Effect.fnUntraced(function* (
+    taken: ReadonlyArray<Mark>,
+    lanes: ReadonlyArray<Lane>,
+    without: ReadonlySet<bigint>
+  ) {
+    const fetch = fetchReady(lanes, without)
+    const marking =
+      taken.length > 0 && (yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true }))
     const fetched = yield* Effect.exit(fetch)
-    yield* Fiber.join(marking)
+    if (marking) yield* Fiber.join(marking)
     handOver(yield* fetched)
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
   })
 
   const turn = Effect.suspend(() => {
     flights.isReady.closeUnsafe()
-    const taken = marks.splice(0)
     const lanes = flights.isStopping() ? [] : flights.board()
-    if (lanes.length === 0) return markAll(taken)
+    if (lanes.length === 0) return markAll(marks.splice(0))
+    const events = marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
+    const taken = isUrgent() || gathering.areMarksDue(loadOf(events, settings)) ? marks.splice(0) : []
+    // A turn comes for the others.
+    if (marks.length > 0) flights.isReady.openUnsafe()
     gathering.fetches()
-    return markAndFetch(taken, lanes).pipe(
+    return markAndFetch(taken, lanes, new Set(events.map(({ seq }) => seq))).pipe(
       // All of these lanes are ready again after the turns' wait.
       Effect.onError(() => Effect.sync(() => flights.wake(lanes))),
       Effect.ensuring(Effect.sync(() => flights.close(lanes)))

@@ -30,6 +30,8 @@ const counted = Effect.gen(function* () {
   return { flights, leaving, stopped, usersOf: (lane: Lane) => users.get(lane) ?? 0 }
 })
 
+const bounds = { batchBytes: 1_000, batchSize: 10 }
+
 it.effect("a fetch takes few of the lanes with a backlog, by turns, and every other lane that is ready", () =>
   Effect.gen(function* () {
     const flights = yield* make
@@ -38,8 +40,8 @@ it.effect("a fetch takes few of the lanes with a backlog, by turns, and every ot
     const fresh = allLanes.slice(40, 60)
     flights.wake(deep)
     flights.board()
-    for (const lane of deep) flights.setDeep(lane, true)
-    // Their fetch left events behind: they are ready again.
+    // It left events behind: they are ready again.
+    flights.fetched(deep, { batches: [], cut: new Set(deep) }, bounds)
     flights.close(deep)
     flights.wake(fresh)
     yield* flights.isReady.close

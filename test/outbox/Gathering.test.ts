@@ -38,6 +38,8 @@ const gated = Effect.fnUntraced(function* (
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const fetches: Array<ReadonlyArray<number>> = []
   const marks: Array<ReadonlyArray<number>> = []
+  /** When the first ones began. */
+  const begins = { fetch: 0, mark: 0 }
   const polls = countPolls()
   const dispatcher = start(
     (batch, broker) =>
@@ -51,19 +53,23 @@ const gated = Effect.fnUntraced(function* (
         Effect.tap(queue.fetch(parts), (fetched) =>
           Effect.sync(() => {
             const found = fetched.filter(({ events }) => events.length > 0).map(({ lane }) => lane)
+            if (found.length > 0) begins.fetch ||= performance.now()
             if (found.length > 0) fetches.push(found.toSorted((one, other) => one - other))
           })
         ),
       mark: (runs) =>
         Effect.andThen(
-          Effect.sync(() => marks.push(runs.map(({ lane }) => lane).toSorted((one, other) => one - other))),
+          Effect.sync(() => {
+            begins.mark ||= performance.now()
+            marks.push(runs.map(({ lane }) => lane).toSorted((one, other) => one - other))
+          }),
           queue.mark(runs)
         )
     })
   )
   yield* Effect.provideService(dispatcher, Gathering.GatheringSettings, {
     longestMillis: 5,
-    apartMillis: 0,
+    apartMillis: { busy: 0, calm: 0 },
     markMillis: 0,
     ...settings
   })
@@ -71,6 +77,7 @@ const gated = Effect.fnUntraced(function* (
   return {
     fetches,
     marks,
+    begins,
     afterPolls: polls.ended,
     begun: (partition: number) => Deferred.await(begun[partition]!),
     open: (partition: number) => Deferred.succeed(gates[partition]!, undefined)
@@ -132,7 +139,7 @@ it.live("a send without an answer delays the other partitions by the longest wai
 it.live("lanes that become ready soon after a fetch are fetched together, though nothing is being sent", () =>
   Effect.gen(function* () {
     // Far longer than two small transactions take on a busy machine.
-    const { fetches, open } = yield* gated({ apartMillis: 2_000 })
+    const { fetches, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 } })
     yield* open(0)
     yield* append(0)
     yield* published(1)
@@ -143,22 +150,80 @@ it.live("lanes that become ready soon after a fetch are fetched together, though
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
-it.live("acknowledgements are marked with the next fetch", () =>
+it.live("acknowledgements wait while fetches go on", () =>
   Effect.gen(function* () {
     const { afterPolls, fetches, marks, open } = yield* gated({ markMillis: 600_000 })
     yield* afterPolls
     yield* open(0)
-    yield* append(0)
-    yield* published(1)
+    for (const [index, lane] of [0, 8, 16].entries()) {
+      yield* append(lane)
+      yield* published(index + 1)
+    }
     // Longer than a mark takes that waits for nothing.
     yield* Effect.sleep(100)
+    assert.deepStrictEqual(fetches, [[0], [8], [16]])
     assert.deepStrictEqual(marks, [])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("acknowledgements that have waited long enough are marked with the next fetch", () =>
+  Effect.gen(function* () {
+    const { begins, marks, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 }, markMillis: 1_000 })
+    yield* open(0)
+    yield* append(0)
+    yield* published(1)
     yield* append(8)
     yield* published(2)
+    assert.deepStrictEqual(marks.slice(0, 1), [[0]])
+    // A turn of its own would begin after one second.
+    assert.isAtLeast(begins.mark - begins.fetch, 1_900)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("many acknowledgements don't wait", () =>
+  Effect.gen(function* () {
+    const { afterPolls, fetches, marks, open } = yield* gated({ markMillis: 600_000 })
+    yield* afterPolls
+    yield* open(0)
+    yield* append(0, 62)
+    yield* published(62)
+    yield* append(8)
+    yield* published(63)
+    assert.deepStrictEqual(marks, [])
     yield* append(16)
-    yield* published(3)
+    yield* published(64)
     assert.deepStrictEqual(fetches, [[0], [8], [16]])
-    assert.deepStrictEqual(marks, [[0], [8]])
+    assert.deepStrictEqual(marks, [[0, 8]])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a refused event is held at once, however long the mark of an earlier one waits", () =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    let sends = 0
+    const polls = countPolls()
+    const publish: Parameters<typeof start>[0] = (batch, broker) => {
+      const { partition, topic } = batch
+      return sends++ === 0
+        ? broker.publish(batch)
+        : Effect.fail(new MessageRejected({ topic, partition, reason: "too large", isTooLarge: true }))
+    }
+    yield* start(publish, (queue) => ({ ready: polls.counted(queue) })).pipe(
+      Effect.provideService(Gathering.GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: { busy: 0, calm: 0 },
+        markMillis: 600_000
+      })
+    )
+    yield* polls.ended
+    yield* append(0)
+    yield* published(1)
+    yield* append(0)
+    yield* Counters.eventually(
+      "the hold",
+      Effect.map(sql`SELECT FROM outbox_parked`, (parked) => parked.length === 1)
+    )
+    assert.lengthOf(yield* sql`SELECT FROM outbox_events`, 0)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
@@ -179,7 +244,7 @@ it.live("a refused batch's pieces don't wait beside the mark of another one", ()
     yield* start(publish, (queue) => ({ ready: polls.counted(queue) })).pipe(
       Effect.provideService(Gathering.GatheringSettings, {
         longestMillis: 5,
-        apartMillis: 0,
+        apartMillis: { busy: 0, calm: 0 },
         markMillis: 600_000
       })
     )
@@ -232,7 +297,7 @@ it.effect(
     Effect.gen(function* () {
       const { begin, end, fetches, waiting } = yield* waits({
         longestMillis: 5,
-        apartMillis: 4,
+        apartMillis: { busy: 4, calm: 4 },
         markMillis: 20
       })
       fetches()
@@ -254,7 +319,11 @@ it.effect(
 
 it.effect("a fetch after a pause begins at once, and the next one the whole distance after it", () =>
   Effect.gen(function* () {
-    const { fetches, pause, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, markMillis: 20 })
+    const { fetches, pause, waiting } = yield* waits({
+      longestMillis: 5,
+      apartMillis: { busy: 4, calm: 4 },
+      markMillis: 20
+    })
     yield* TestClock.adjust("1 second")
     yield* pause
     fetches()
@@ -272,15 +341,48 @@ it.effect("a fetch after a pause begins at once, and the next one the whole dist
   })
 )
 
+it.effect("after a fetch that found many events the next one is farther away", () =>
+  Effect.gen(function* () {
+    const { fetches, found, waiting } = yield* waits({
+      longestMillis: 5,
+      apartMillis: { busy: 4, calm: 2 },
+      markMillis: 20
+    })
+    for (const [count, distance] of [
+      [3, 2],
+      [4, 4],
+      [0, 2]
+    ] as const) {
+      fetches()
+      found(count)
+      const next = yield* waiting
+      yield* TestClock.adjust(distance - 1)
+      assert.isUndefined(next.pollUnsafe())
+      yield* TestClock.adjust(1)
+      assert.isDefined(next.pollUnsafe())
+    }
+  })
+)
+
 it.effect("acknowledgements wait for a lane that is ready, but not for ever", () =>
   Effect.gen(function* () {
-    const { isReady, waiting } = yield* waits({ longestMillis: 5, apartMillis: 4, markMillis: 20 })
+    const { acknowledged, areMarksDue, isReady, waiting } = yield* waits({
+      longestMillis: 5,
+      apartMillis: { busy: 4, calm: 4 },
+      markMillis: 20
+    })
     yield* isReady.close
+    yield* TestClock.adjust("1 minute")
+    acknowledged()
     const longest = yield* waiting
     yield* TestClock.adjust("19 millis")
     assert.isUndefined(longest.pollUnsafe())
+    assert.isFalse(areMarksDue(0.06))
+    assert.isTrue(areMarksDue(1 / 16))
     yield* TestClock.adjust("1 millis")
     assert.isDefined(longest.pollUnsafe())
+    assert.isTrue(areMarksDue(0))
+    acknowledged()
     const shorter = yield* waiting
     yield* TestClock.adjust("1 millis")
     assert.isUndefined(shorter.pollUnsafe())

@@ -139,7 +139,13 @@ it.live(
           mark: (runs) => Effect.andThen(Deferred.await(mark!), queue.mark(runs))
         })
         // Far longer than a wake-up takes, so that the turn that marks has heard of the lane's next events.
-      ).pipe(Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: 2_000, markMillis: 2_000 }))
+      ).pipe(
+        Effect.provideService(GatheringSettings, {
+          longestMillis: 5,
+          apartMillis: { busy: 2_000, calm: 2_000 },
+          markMillis: 1_000
+        })
+      )
       yield* append(0)
       yield* Deferred.await(sending!)
       yield* append(0, 2)
@@ -174,6 +180,13 @@ it.live("a lane whose mark fails sends nothing of what was fetched beside the ma
       },
       (queue) => ({
         mark: (runs) => (failures++ < 2 ? Effect.die(new Error("broken on purpose")) : queue.mark(runs))
+      })
+    ).pipe(
+      // The mark is tried beside the next fetch.
+      Effect.provideService(GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: { busy: 0, calm: 0 },
+        markMillis: 0
       })
     )
     yield* append(0)

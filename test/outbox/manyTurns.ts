@@ -92,6 +92,6 @@ const program = Effect.gen(function* () {
 await Effect.runPromise(
   Effect.scoped(program).pipe(
     Effect.provide(Layer.merge(Supervised.Fibers.layer, steps)),
-    Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: 0, markMillis: 0 })
+    Effect.provideService(GatheringSettings, { longestMillis: 5, apartMillis: { busy: 0, calm: 0 }, markMillis: 0 })
   )
 )

@@ -20,8 +20,8 @@ import * as Supervised from "../../platform/Supervised.ts"
 import { WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** As long as fetches are kept apart by default (Gathering.ts). */
-const lookMillis = 4
+/** An event waits so long at most. With 1 ms its CPU would be a third more, and its p99 no less (docs/performance-log.md). */
+const lookMillis = 2
 
 /** Rates are taken over this time: a hundred events at 500 a second. */
 const windowMillis = 200
@@ -49,7 +49,7 @@ const tailMillis = 2 * WatchedLanes.quietMillis
 const renewMillis = 1_000
 
 /** The looks between two signs of life: one a second. */
-const looksOfStep = 250
+const looksOfStep = 500
 
 /** A loop that has nothing to do shows health this often that it is alive. */
 const idleMillis = 5_000

@@ -30,11 +30,11 @@ import { TurnConnection } from "../../outbox/TurnConnection.ts"
 /** A scan of fewer lanes is not worth a second statement for a lane that is far behind, and looks up the holds of each. */
 const fewLanes = 8
 
-/** One of each lane. Fetches that are 4 ms apart find twenty at 5,000 events a second. */
-const mostEvents = laneCount
+/** Two of each lane: those that a fetch finds, and those that are not marked yet. At 5,000 events a second there are twenty and sixty. */
+const mostEvents = 2 * laneCount
 
-/** With larger records the scan is in vain: without a bound it might bring 64 of the largest. So it brings a megabyte at most. */
-const mostRecordBytes = 16_384
+/** With larger records the scan is in vain: without a bound it might bring 128 of the largest. So it brings a megabyte at most. */
+const mostRecordBytes = 8_192
 
 /**
  * How far the numbers of a statement may lie apart. Low-water marks are raised together, to the same number: a lane is behind only while an event of it
@@ -73,7 +73,8 @@ const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   const count = runs.reduce((sum, { events }) => sum + events.length, 0)
   if (count === 0 || count > mostEvents) return undefined
   // Several topics in a lane: the queue's mark locks its rows in another order, and the two would deadlock.
-  if (new Set(runs.map(({ lane }) => lane)).size < runs.length) return undefined
+  const topicOf = new Map(runs.map(({ lane, topic }) => [lane, topic]))
+  if (runs.some(({ lane, topic }) => topicOf.get(lane) !== topic)) return undefined
   const rows = runs
     .flatMap(({ events, lane, receipt: { ageMillis, baseOffset, partition } }) => {
       const age = ageMillis?.() ?? 0

@@ -194,12 +194,12 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
 
   it.effect("large records are left to the queue's fetch", () =>
     Effect.gen(function* () {
-      yield* fill([{ lane: 1, bytes: 16_384 }])
+      yield* fill([{ lane: 1, bytes: 8_192 }])
       const { asked, small } = yield* make
       const [, fetched] = yield* small.fetch(yield* partsOf(every))
       assert.lengthOf(fetched!.events, 1)
       assert.strictEqual(asked.laneByLane, 0)
-      yield* fill([{ lane: 1, bytes: 16_385 }])
+      yield* fill([{ lane: 1, bytes: 8_193 }])
       const [, found] = yield* small.fetch(yield* partsOf(every))
       assert.strictEqual(found!.events[0]!.data, "{}")
       assert.strictEqual(asked.laneByLane, 1)
@@ -283,7 +283,7 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
   it.effect("after a scan that did not come to the end, the next twenty fetches go lane by lane", () =>
     Effect.gen(function* () {
       const { asked, small } = yield* make
-      yield* fill([...every, 0].map((lane) => ({ lane, bytes: 100 })))
+      yield* fill([...every, ...every, 0].map((lane) => ({ lane, bytes: 100 })))
       const parts = yield* partsOf(every)
       yield* small.fetch(parts)
       assert.strictEqual(asked.laneByLane, 1)
@@ -398,7 +398,7 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
 
   it.effect("a large mark, and one of no event, are left to the queue", () =>
     Effect.gen(function* () {
-      yield* fill([...every, 0].map((lane) => ({ lane, bytes: 100 })))
+      yield* fill([...every, ...every, 0].map((lane) => ({ lane, bytes: 100 })))
       const { asked, queue, small } = yield* make
       const runs = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
       yield* small.mark([])
