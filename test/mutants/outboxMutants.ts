@@ -187,8 +187,8 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "two-orders-of-locks",
     breaks: "the marks of a zombie and of its successor deadlock in a lane with two topics",
     file: smallTurns,
-    find: "if (new Set(runs.map(({ lane }) => lane)).size < runs.length) return undefined",
-    replace: "",
+    find: "const mixed = mixedLanes(all)",
+    replace: "const mixed = new Set()",
     seenBy: { file: smallTurnsTest, test: "a lane with runs of two topics" }
   },
   {
@@ -244,7 +244,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "goes-on-after-the-stop",
     breaks: "a stop waits for all pieces of a batch, which may be a thousand sends",
     file: flights,
-    find: "isOurs: (lane) => !isStopping && ",
+    find: "isOurs: (lane: Lane) => !isStopping && ",
     replace: "isOurs: (lane) => ",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a stop lets the send end" }
   },

@@ -180,6 +180,20 @@ it.live("acknowledgements that have waited long enough are marked with the next 
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live("acknowledgements that waited beside the last fetch are marked soon after it", () =>
+  Effect.gen(function* () {
+    const { afterPolls, open } = yield* gated({ markMillis: 500 })
+    yield* afterPolls
+    yield* open(0)
+    yield* append(0)
+    yield* published(1)
+    yield* append(8)
+    yield* published(2)
+    // Well before the next stamp.
+    yield* Effect.timeout(Counters.drained, "3 seconds")
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
 it.live("many acknowledgements don't wait", () =>
   Effect.gen(function* () {
     const { afterPolls, fetches, marks, open } = yield* gated({ markMillis: 600_000 })

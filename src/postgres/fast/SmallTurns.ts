@@ -13,7 +13,7 @@
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { eventColumns, serverStartText } from "../../outbox/EventRows.ts"
-import { laneCount } from "../../outbox/Lane.ts"
+import { type Lane, laneCount } from "../../outbox/Lane.ts"
 import { markEnd } from "../../outbox/MarkStatements.ts"
 import {
   type Acknowledged,
@@ -68,13 +68,16 @@ const fits = ({ events }: Fetched, part: LanePart) => {
   return events.length <= part.events && (bytes <= part.bytes || events.length <= 1)
 }
 
+/** The lanes with runs of several topics. The queue's mark locks their rows in another order than the small one, and the two would deadlock. */
+const mixedLanes = (runs: ReadonlyArray<Acknowledged>): ReadonlySet<Lane> => {
+  const topicOf = new Map(runs.map(({ lane, topic }) => [lane, topic]))
+  return new Set(runs.filter(({ lane, topic }) => topicOf.get(lane) !== topic).map(({ lane }) => lane))
+}
+
 /** The acknowledged events of a small mark in order of `seq`; `undefined` if the mark is not small. */
 const rowsOf = (runs: ReadonlyArray<Acknowledged>) => {
   const count = runs.reduce((sum, { events }) => sum + events.length, 0)
   if (count === 0 || count > mostEvents) return undefined
-  // Several topics in a lane: the queue's mark locks its rows in another order, and the two would deadlock.
-  const topicOf = new Map(runs.map(({ lane, topic }) => [lane, topic]))
-  if (runs.some(({ lane, topic }) => topicOf.get(lane) !== topic)) return undefined
   const rows = runs
     .flatMap(({ events, lane, receipt: { ageMillis, baseOffset, partition } }) => {
       const age = ageMillis?.() ?? 0
@@ -156,10 +159,13 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
         const ofLane = new Map([...ofNear, ...ofFar].map((one) => [one.lane, one]))
         return parts.map(({ lane }) => ofLane.get(lane)!)
       }),
-      mark: Effect.fnUntraced(function* (runs) {
+      mark: Effect.fnUntraced(function* (all) {
+        const mixed = mixedLanes(all)
+        const runs = mixed.size === 0 ? all : all.filter(({ lane }) => !mixed.has(lane))
         const rows = rowsOf(runs)
-        if (rows === undefined) return yield* queue.mark(runs)
-        const lanes = runs.map(({ lane }) => lane)
+        if (rows === undefined) return yield* queue.mark(all)
+        if (mixed.size > 0) yield* queue.mark(all.filter(({ lane }) => mixed.has(lane)))
+        const lanes = [...new Set(runs.map(({ lane }) => lane))]
         const column = (name: keyof (typeof rows)[number]) => rows.map((row) => row[name])
         const values = [lanes, column("seq"), column("lane"), column("partition"), column("offset"), column("age")]
         yield* (yield* client).unsafe(markText, values).pipe(

@@ -73,7 +73,12 @@ const partsOf = Effect.fnUntraced(function* (
 /** A queue behind the statements of small turns, how often its own were run, and the lanes of its last fetch. */
 const make = Effect.gen(function* () {
   const queue = yield* Queue
-  const asked = { laneByLane: 0, marks: 0, lanes: [] as ReadonlyArray<number> }
+  const asked = {
+    laneByLane: 0,
+    marks: 0,
+    marked: [] as Array<ReadonlyArray<number>>,
+    lanes: [] as ReadonlyArray<number>
+  }
   const counted = Layer.succeed(Queue, {
     ...queue,
     fetch: (parts) => {
@@ -83,6 +88,7 @@ const make = Effect.gen(function* () {
     },
     mark: (runs) => {
       asked.marks++
+      asked.marked.push(runs.map(({ lane }) => lane))
       return queue.mark(runs)
     }
   })
@@ -180,15 +186,40 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
   it.effect("a lane with runs of two topics is marked by the queue, which locks its rows in another order", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
-      yield* fill([1, 1].map((lane) => ({ lane, bytes: 100 })))
+      yield* fill([1, 1, 2].map((lane) => ({ lane, bytes: 100 })))
       const { asked, queue, small } = yield* make
-      const [run] = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
+      const [run, other] = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
       yield* small.mark([
         { ...run!, events: run!.events.slice(1), topic: "a" },
-        { ...run!, events: run!.events.slice(0, 1), topic: "b" }
+        { ...run!, events: run!.events.slice(0, 1), topic: "b" },
+        other!
       ])
-      assert.strictEqual(asked.marks, 1)
+      assert.deepStrictEqual(asked.marked, [[1, 1]])
       assert.lengthOf(yield* sql`SELECT FROM outbox_events`, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("several batches of a lane are marked together, each where it lies in the topic", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`DELETE FROM event_log`
+      yield* fill([1, 1, 1].map((lane) => ({ lane, bytes: 100 })))
+      const { asked, queue, small } = yield* make
+      const [run] = runsOf(yield* queue.fetch(yield* partsOf(every)), () => true)
+      const batch = (from: number, to: number, baseOffset: bigint): Acknowledged => ({
+        ...run!,
+        events: run!.events.slice(from, to),
+        receipt: { ...run!.receipt, baseOffset }
+      })
+      yield* small.mark([batch(0, 1, 500n), batch(1, 3, 700n)])
+      assert.deepStrictEqual(asked.marked, [])
+      const rows = yield* sql<{
+        readonly offset: bigint
+      }>`SELECT broker_offset AS offset FROM event_log ORDER BY aggregate_version`
+      assert.deepStrictEqual(
+        rows.map(({ offset }) => offset),
+        [500n, 700n, 701n]
+      )
     }).pipe(Effect.scoped)
   )
 
