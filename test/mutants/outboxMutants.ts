@@ -470,8 +470,9 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     name: "late-marks-in-a-turn",
     breaks: "a lock on one lane's rows keeps the marks of all lanes waiting, at each attempt",
     file: pipeline,
-    find: "late.forEach(markLate)",
-    replace: `for (const lane of late) {
+    find: "for (const lane of lanes) if (unmarked.has(lane)) markLate(lane)",
+    replace: `for (const lane of lanes) {
+      if (!unmarked.has(lane)) continue
       addMark({ acknowledged: unmarked.get(lane)! })
       unmarked.delete(lane)
     }`,
