@@ -50,7 +50,7 @@ export const OneInFlight = Context.Reference<boolean>("paid-once/outbox/OneInFli
 export interface During {
   /** Whether the next piece may have events of the lane. */
   readonly isOurs: (lane: Lane) => boolean
-  /** Marks the acknowledged events, and all that wait for their mark, before the next piece is sent or an event is held. */
+  /** Marks the acknowledged events, and those of earlier batches, before the next piece is sent or an event is held. */
   readonly mark: (acknowledged: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
 }
 

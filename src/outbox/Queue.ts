@@ -234,7 +234,7 @@ export const wholeQueue: ReadonlyArray<LaneView> = allLanes.map((lane) => ({ lan
 const valuesOf = ({ events, lane, receipt: { ageMillis, baseOffset, partition } }: Acknowledged) =>
   [lane, events.length === 0 ? [0n] : events.map(({ seq }) => seq), partition, baseOffset, ageMillis?.() ?? 0] as const
 
-/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all for one topic. */
+/** Pads the runs with empty ones to a power of two: Postgres plans a statement for each number of runs, so seven in all, as a rule. */
 const padded = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> => {
   const last = runs.at(-1)!
   const length = 2 ** Math.ceil(Math.log2(runs.length))
@@ -263,8 +263,9 @@ export const byPart = (parts: ReadonlyArray<LanePart>, rows: Iterable<QueuedEven
 }
 
 /**
- * All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. Other statements skip locked rows, or hold no lock
- * while they wait.
+ * All marks lock rows by lane, topic and `seq`: an old owner's and the new owner's can't deadlock. But where a smaller `seq` commits later, two runs of a
+ * lane may overlap. Should two marks deadlock there, Postgres ends one, and it is repeated. Other statements skip locked rows, or hold no lock while they
+ * wait.
  */
 const inLockOrder = (runs: ReadonlyArray<Acknowledged>): ReadonlyArray<Acknowledged> =>
   runs.toSorted(

@@ -153,7 +153,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "scans-no-further",
-    breaks: "events behind the sixty-fourth wait for the next look",
+    breaks: "events behind the hundred and twenty-eighth wait for the next look",
     file: smallTurns,
     find: "rows.length > mostEvents || ",
     replace: "",
@@ -177,7 +177,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "scans-large-records",
-    breaks: "a scan brings sixty-four of the largest events at once",
+    breaks: "a scan brings a hundred and twenty-eight of the largest events at once",
     file: smallTurns,
     find: "CASE WHEN e.record_bytes <= ${mostRecordBytes} THEN e.data::text END",
     replace: "e.data::text",
@@ -245,7 +245,7 @@ export const outboxMutants: ReadonlyArray<Mutant> = [
     breaks: "a stop waits for all pieces of a batch, which may be a thousand sends",
     file: flights,
     find: "isOurs: (lane: Lane) => !isStopping && ",
-    replace: "isOurs: (lane) => ",
+    replace: "isOurs: (lane: Lane) => ",
     seenBy: { file: "test/outbox/Pipeline.test.ts", test: "a stop lets the send end" }
   },
   {

@@ -129,6 +129,30 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "acknowledgements that waited beside the last fetch" }
   },
   {
+    name: "sends-again-what-waits",
+    breaks: "an event is sent with each turn until it is marked",
+    file: pipeline,
+    find: "const events = marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))",
+    replace: "const events: Array<QueuedEvent> = []",
+    seenBy: { file: gatheringTest, test: "what waits for its mark is not sent again" }
+  },
+  {
+    name: "each-acknowledgement-prolongs-the-wait",
+    breaks: "at a steady rate marks wait until there are many, and after a crash all of them are sent once more",
+    file: pipeline,
+    find: "if (marks.length === 0) gathering.acknowledged()",
+    replace: "gathering.acknowledged()",
+    seenBy: { file: gatheringTest, test: "the wait begins with the first of them" }
+  },
+  {
+    name: "one-batch-of-a-partition-is-measured",
+    breaks: "of two batches that are marked together the slower one is not in the metric, nor in its alert",
+    file: "src/operations/OutboxMetrics.ts",
+    find: "[`${topic}/${receipt.partition}/${began}`, began]",
+    replace: "[`${topic}/${receipt.partition}`, began]",
+    seenBy: { file: "test/operations/OutboxMetrics.test.ts", test: "a batch is measured from its own fetch" }
+  },
+  {
     name: "refused-behind-an-unmarked-event",
     breaks: "a refused event is not held, and waits for the next event of its lane or for the poll",
     file: "src/outbox/Dispatcher.ts",

@@ -1,9 +1,14 @@
 /** The outbox's gauges report what the tables hold: alerts rely on them. */
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Metric } from "effect"
+import { Context, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import * as OutboxMetrics from "../../src/operations/OutboxMetrics.ts"
 import { HoldSettings } from "../../src/outbox/holds/Parking.ts"
+import { allLanes } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
+import { Publisher } from "../../src/outbox/Publisher.ts"
+import { type Acknowledged, type Fetched, Queue, type QueuedEvent } from "../../src/outbox/Queue.ts"
 import * as Counters from "../support/Counters.ts"
 import * as Refusals from "../support/Refusals.ts"
 import { TestDatabase } from "../support/TestDatabase.ts"
@@ -94,4 +99,53 @@ it.live("the metrics of pending events, their age, parked events and dead letter
     Effect.provide(writer),
     Effect.provide(Layer.succeed(HoldSettings, { retryBaseMillis: 1, maxAttempts: 1, skipTopics: [] }))
   )
+)
+
+it.effect("a batch is measured from its own fetch, though it is marked together with a later one", () =>
+  Effect.gen(function* () {
+    const lane = allLanes[0]!
+    const topic = "orders"
+    let seq = 0n
+    const event = (): QueuedEvent => ({
+      lane,
+      seq: ++seq,
+      recordBytes: 1,
+      eventId: "00000000-0000-7000-8000-000000000000",
+      topic,
+      eventType: "Measured",
+      schemaVersion: 1,
+      aggregateType: "Order",
+      aggregateId: "1",
+      aggregateVersion: 1,
+      occurredAt: "2026-01-01T00:00:00.000Z",
+      traceId: "",
+      spanId: "",
+      data: "{}"
+    })
+    const parts = Layer.mergeAll(
+      Layer.mock(Queue, {
+        fetch: () => Effect.sync(() => [{ lane, events: [event()], isCut: false }]),
+        mark: () => Effect.void
+      }),
+      Layer.mock(Publisher, { partitionsOf: () => 1 })
+    )
+    const queue = Context.get(yield* Layer.build(Layer.provide(OutboxMetrics.layerCounts, parts)), Queue)
+    const fetch = queue.fetch([{ lane, events: 1, bytes: 1 }])
+    const run = ([fetched]: ReadonlyArray<Fetched>): Acknowledged => ({
+      lane,
+      topic,
+      events: fetched!.events,
+      receipt: { partition: 0, baseOffset: 0n }
+    })
+    const first = yield* fetch
+    yield* TestClock.adjust("2 seconds")
+    const second = yield* fetch
+    yield* TestClock.adjust("1 second")
+    yield* queue.mark([run(first), run(second)])
+    const seconds = (yield* Metric.snapshot).find(({ id }) => id === "outbox_batch_duration_seconds")
+    assert.deepStrictEqual(
+      seconds?.type === "Histogram" && [seconds.state.count, seconds.state.min, seconds.state.max],
+      [2, 1, 3]
+    )
+  }).pipe(Effect.scoped, Effect.provideService(Metric.MetricRegistry, new Map()))
 )

@@ -38,13 +38,14 @@ const gated = Effect.fnUntraced(function* (
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const fetches: Array<ReadonlyArray<number>> = []
   const marks: Array<ReadonlyArray<number>> = []
-  /** When the first ones began. */
-  const begins = { fetch: 0, mark: 0 }
+  /** The number of events in each send. */
+  const sends: Array<number> = []
   const polls = countPolls()
   const dispatcher = start(
     (batch, broker) =>
       Deferred.succeed(begun[batch.partition]!, undefined).pipe(
         Effect.andThen(Deferred.await(gates[batch.partition]!)),
+        Effect.andThen(Effect.sync(() => sends.push(batch.records.length))),
         Effect.andThen(broker.publish(batch))
       ),
     (queue) => ({
@@ -53,14 +54,12 @@ const gated = Effect.fnUntraced(function* (
         Effect.tap(queue.fetch(parts), (fetched) =>
           Effect.sync(() => {
             const found = fetched.filter(({ events }) => events.length > 0).map(({ lane }) => lane)
-            if (found.length > 0) begins.fetch ||= performance.now()
             if (found.length > 0) fetches.push(found.toSorted((one, other) => one - other))
           })
         ),
       mark: (runs) =>
         Effect.andThen(
           Effect.sync(() => {
-            begins.mark ||= performance.now()
             marks.push(runs.map(({ lane }) => lane).toSorted((one, other) => one - other))
           }),
           queue.mark(runs)
@@ -77,7 +76,7 @@ const gated = Effect.fnUntraced(function* (
   return {
     fetches,
     marks,
-    begins,
+    sends,
     afterPolls: polls.ended,
     begun: (partition: number) => Deferred.await(begun[partition]!),
     open: (partition: number) => Deferred.succeed(gates[partition]!, undefined)
@@ -166,17 +165,43 @@ it.live("acknowledgements wait while fetches go on", () =>
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live("what waits for its mark is not sent again", () =>
+  Effect.gen(function* () {
+    const { afterPolls, marks, open, sends } = yield* gated({ markMillis: 600_000 })
+    yield* afterPolls
+    yield* open(0)
+    for (let count = 1; count <= 3; count++) {
+      yield* append(0)
+      yield* published(count)
+    }
+    assert.deepStrictEqual(sends, [1, 1, 1])
+    assert.deepStrictEqual(marks, [])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
 it.live("acknowledgements that have waited long enough are marked with the next fetch", () =>
   Effect.gen(function* () {
-    const { begins, marks, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 }, markMillis: 1_000 })
+    const { marks, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 }, markMillis: 1_000 })
     yield* open(0)
     yield* append(0)
     yield* published(1)
     yield* append(8)
     yield* published(2)
     assert.deepStrictEqual(marks.slice(0, 1), [[0]])
-    // A turn of its own would begin after one second.
-    assert.isAtLeast(begins.mark - begins.fetch, 1_900)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("the wait begins with the first of them, though others follow", () =>
+  Effect.gen(function* () {
+    const { afterPolls, marks, open } = yield* gated({ markMillis: 500 })
+    yield* afterPolls
+    yield* open(0)
+    for (let count = 1; count <= 12; count++) {
+      yield* append(8 * (count % 8))
+      yield* published(count)
+      yield* Effect.sleep(100)
+    }
+    assert.isNotEmpty(marks)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 

@@ -143,7 +143,7 @@ it.live(
         Effect.provideService(GatheringSettings, {
           longestMillis: 5,
           apartMillis: { busy: 2_000, calm: 2_000 },
-          markMillis: 1_000
+          markMillis: 0
         })
       )
       yield* append(0)
@@ -197,6 +197,54 @@ it.live("a lane whose mark fails sends nothing of what was fetched beside the ma
     // The late mark has succeeded before the others are sent.
     assert.deepStrictEqual(sends, [1, 2])
     assert.deepStrictEqual(stoppedAt, [3])
+    yield* inOrder
+    yield* Counters.eventually(
+      "the lane to go on",
+      Effect.map(Context.get(context, LaneWorkers).stopped, (waiting) => waiting.length === 0)
+    )
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("a lane whose mark fails while its next batch is on its way loses nothing, and sends nothing twice", () =>
+  Effect.gen(function* () {
+    const [sending, send] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+    let failures = 0
+    const sends: Array<number> = []
+    const context = yield* start(
+      (batch, broker) => {
+        sends.push(batch.records.length)
+        return sends.length === 1
+          ? broker.publish(batch)
+          : Deferred.succeed(sending, undefined).pipe(
+              Effect.andThen(Deferred.await(send)),
+              Effect.andThen(broker.publish(batch))
+            )
+      },
+      (queue) => ({
+        mark: (runs) => (failures++ < 2 ? Effect.die(new Error("broken on purpose")) : queue.mark(runs))
+      })
+    ).pipe(
+      Effect.provideService(GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: { busy: 0, calm: 0 },
+        markMillis: 500
+      })
+    )
+    yield* append(0)
+    yield* published(1)
+    yield* append(0)
+    yield* Deferred.await(sending)
+    yield* Counters.eventually(
+      "the failed mark",
+      Effect.sync(() => failures > 0)
+    )
+    yield* append(0)
+    yield* Deferred.succeed(send, undefined)
+    yield* Counters.drained
+    assert.strictEqual(
+      sends.reduce((sum, count) => sum + count, 0),
+      3
+    )
     yield* inOrder
     yield* Counters.eventually(
       "the lane to go on",

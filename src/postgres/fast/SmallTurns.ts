@@ -3,7 +3,7 @@
  *
  * The queue's fetch puts its text together each time, and is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64
  * such queries, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
- * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each lane and topic. Here one DELETE takes all rows.
+ * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each run of a lane. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
  * queue's own statement fetches such a lane beside the scan, or all if they are few, and a mark of far numbers is left to the queue.
@@ -33,8 +33,8 @@ const fewLanes = 8
 /** Two of each lane: those that a fetch finds, and those that are not marked yet. At 5,000 events a second there are twenty and sixty. */
 const mostEvents = 2 * laneCount
 
-/** With larger records the scan is in vain: without a bound it might bring 128 of the largest. So it brings a megabyte at most. */
-const mostRecordBytes = 8_192
+/** With larger records the scan is in vain: without a bound it might bring 128 of the largest. So it brings two megabytes at most. */
+const mostRecordBytes = 16_384
 
 /**
  * How far the numbers of a statement may lie apart. Low-water marks are raised together, to the same number: a lane is behind only while an event of it

@@ -23,7 +23,7 @@ export const WarmUpSettings = Context.Reference<{
   defaultValue: () => ({ topics: [], limitMillis: 2_000 })
 })
 
-/** The widths that the queue pads a mark to, up to a run of each lane. Marks of several topics may have more. */
+/** The widths that the queue pads a mark to, up to a run of each lane. Marks of several topics or turns may have more. */
 const widths = [1, 2, 4, 8, 16, 32, 64]
 
 /** V8 compiles a function's hot loops within some dozen runs. Not measured more finely. */

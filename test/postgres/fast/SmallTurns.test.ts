@@ -225,12 +225,12 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
 
   it.effect("large records are left to the queue's fetch", () =>
     Effect.gen(function* () {
-      yield* fill([{ lane: 1, bytes: 8_192 }])
+      yield* fill([{ lane: 1, bytes: 16_384 }])
       const { asked, small } = yield* make
       const [, fetched] = yield* small.fetch(yield* partsOf(every))
       assert.lengthOf(fetched!.events, 1)
       assert.strictEqual(asked.laneByLane, 0)
-      yield* fill([{ lane: 1, bytes: 8_193 }])
+      yield* fill([{ lane: 1, bytes: 16_385 }])
       const [, found] = yield* small.fetch(yield* partsOf(every))
       assert.strictEqual(found!.events[0]!.data, "{}")
       assert.strictEqual(asked.laneByLane, 1)
