@@ -8,7 +8,7 @@ import type { Acknowledged, QueuedEvent, Receipt } from "./Queue.ts"
 /** A batch that is to be sent. While the topic's partitions are unknown it has no partition, and contains lanes of all partitions. */
 export type Parcel = Omit<Batch, "partition" | "partitions"> & Partial<Pick<Batch, "partition" | "partitions">>
 
-/** What a fetch of many lanes has found. `cut` are the lanes that have more events. */
+/** The answer to a fetch of many lanes. `cut` are the lanes that have more events. */
 export interface Found {
   readonly batches: ReadonlyArray<Parcel>
   readonly cut: ReadonlySet<Lane>
