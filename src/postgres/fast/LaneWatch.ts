@@ -20,7 +20,7 @@ import * as Supervised from "../../platform/Supervised.ts"
 import { WakeupSettings } from "../../platform/Wakeups.ts"
 import * as WatchedLanes from "./WatchedLanes.ts"
 
-/** An event waits so long at most. With 1 ms its CPU is a fifth more, and its p99 no less (docs/performance-log.md). */
+/** An event waits so long for its look at most. With 1 ms its CPU is a fifth more, and its p99 no less (docs/performance-log.md). */
 const lookMillis = 2
 
 /** Rates are taken over this time: a hundred events at 500 a second. */
