@@ -3,14 +3,14 @@
  *
  *     ready lanes ─→ turn ─→ a sender for each topic and partition ─→ acknowledgements ─→ the next turn
  *
- * - A *turn* fetches the lanes that are ready: all of them, but few of those with a backlog. Now and then it marks what was acknowledged. The two
- *   statements run side by side, so that they can share a packet.
+ * - A *turn* fetches the lanes that are ready: all of them, but few of those with a backlog. Now and then it marks what was acknowledged, after its
+ *   batches have gone to their senders. With a backlog the two statements run side by side, so that they can share a packet.
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  *
  * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended, marked or not. Unmarked events are then
  * fetched once more, and left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
  */
-import { type Cause, Deferred, Effect, Fiber, Function, type Scope } from "effect"
+import { type Cause, Deferred, Effect, Exit, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
 import { byLane, type Parcel } from "./Batches.ts"
 import { Dispatcher } from "./Dispatcher.ts"
@@ -34,6 +34,9 @@ interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
 }
+
+const eventsOf = (marks: ReadonlyArray<Mark>) =>
+  marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
 
 /** See {@link make}. */
 export interface Pipeline {
@@ -192,7 +195,8 @@ export const make = Effect.fnUntraced(function* (options: {
     for (const { events } of acknowledged) for (const event of events) marked.add(event)
   })
 
-  const markAll = (taken: ReadonlyArray<Mark>) => {
+  const markAll = Effect.suspend(() => {
+    const taken = marks.splice(0)
     const runs = taken.flatMap(({ acknowledged }) => acknowledged)
     return eachAlone(
       [...byLane(runs)],
@@ -205,15 +209,10 @@ export const make = Effect.fnUntraced(function* (options: {
         for (const { isDone } of taken) if (isDone !== undefined) Deferred.doneUnsafe(isDone, Effect.void)
         flights.settle(runs.map(({ lane }) => lane))
       }),
-      Effect.onError(() =>
-        Effect.sync(() => {
-          // They are marked after the turns' wait.
-          marks = [...taken, ...marks]
-          flights.isReady.openUnsafe()
-        })
-      )
+      // They are marked after the turns' wait.
+      Effect.onError(() => Effect.sync(() => void (marks = [...taken, ...marks])))
     )
-  }
+  })
 
   /** Marks the lane's late acknowledgements apart from all turns: a lock on one of their rows must not keep the turns waiting each time. */
   const markLate = (lane: Lane) => {
@@ -230,34 +229,33 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
-  /** Marks and fetches at once. Nothing is sent before the marks have ended, for a lane whose mark fails stops. */
-  const markAndFetch = Effect.fnUntraced(function* (
-    taken: ReadonlyArray<Mark>,
-    lanes: ReadonlyArray<Lane>,
-    without: ReadonlySet<bigint>
-  ) {
-    const fetch = fetchReady(lanes, without)
-    const marking =
-      taken.length > 0 && (yield* Effect.forkChild(markAll(taken), { startImmediately: true, uninterruptible: true }))
-    const fetched = yield* Effect.exit(fetch)
-    if (marking) yield* Fiber.join(marking)
-    handOver(yield* fetched)
+  /** Events are sent before the mark. A backlog is marked first, and fetched at the same time: its rows are not read again, and no connection is idle. */
+  const fetchAndMark = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
+    gathering.fetches()
+    const fetch = fetchReady(lanes, new Set(eventsOf(marks).map(({ seq }) => seq)))
+    if (isUrgent()) {
+      const marking = yield* Effect.forkChild(markAll, { startImmediately: true, uninterruptible: true })
+      const fetched = yield* Effect.exit(fetch)
+      yield* Fiber.join(marking)
+      handOver(yield* fetched)
+    } else {
+      handOver(yield* fetch)
+      if (gathering.areMarksDue(loadOf(eventsOf(marks), settings))) yield* markAll
+    }
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
   })
 
   const turn = Effect.suspend(() => {
     flights.isReady.closeUnsafe()
     const lanes = flights.isStopping() ? [] : flights.board()
-    if (lanes.length === 0) return markAll(marks.splice(0))
-    const events = marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
-    const taken = isUrgent() || gathering.areMarksDue(loadOf(events, settings)) ? marks.splice(0) : []
-    // A turn comes for the others.
-    if (marks.length > 0) flights.isReady.openUnsafe()
-    gathering.fetches()
-    return markAndFetch(taken, lanes, new Set(events.map(({ seq }) => seq))).pipe(
-      // All of these lanes are ready again after the turns' wait.
-      Effect.onError(() => Effect.sync(() => flights.wake(lanes))),
-      Effect.ensuring(Effect.sync(() => flights.close(lanes)))
+    return Effect.onExit(lanes.length === 0 ? markAll : fetchAndMark(lanes), (exit) =>
+      Effect.sync(() => {
+        // After a failure all of these lanes are ready again after the turns' wait.
+        if (Exit.isFailure(exit)) flights.wake(lanes)
+        flights.close(lanes)
+        // A turn comes for what is not marked yet.
+        if (marks.length > 0) flights.isReady.openUnsafe()
+      })
     )
   })
 

@@ -66,9 +66,8 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "a-generator-function-for-each-turn",
     breaks: "what each turn has captured stays until V8 collects the whole heap, which keeps all events waiting",
     file: pipeline,
-    find: "return markAndFetch(taken, lanes, new Set(events.map(({ seq }) => seq))).pipe(",
-    replace:
-      "return Effect.gen(function* () { yield* markAndFetch(taken, lanes, new Set(events.map(({ seq }) => seq))) }).pipe(",
+    find: "lanes.length === 0 ? markAll : fetchAndMark(lanes)",
+    replace: "Effect.gen(function* () { yield* lanes.length === 0 ? markAll : fetchAndMark(lanes) })",
     seenBy: { file: "test/outbox/OldHeap.test.ts", test: "a turn leaves nothing in the old heap" }
   },
   {
@@ -89,7 +88,7 @@ export const turnMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "marks-have-turns-of-their-own",
-    breaks: "at a steady rate each mark costs a packet, beside that of the fetch",
+    breaks: "at a steady rate each acknowledgement has a mark and a packet of its own",
     file: pipeline,
     find: "flights.deep.size > 0 ||",
     replace: "flights.deep.size > 0 || marks.length > 0 ||",
@@ -97,11 +96,19 @@ export const turnMutants: ReadonlyArray<Mutant> = [
   },
   {
     name: "marks-with-each-fetch",
-    breaks: "at a steady rate each fetch has a mark beside it, and the CPU of an event is a tenth more",
+    breaks: "at a steady rate each fetch has a mark behind it, and the CPU of an event is a tenth more",
     file: gathering,
     find: "load >= mostUnmarked || now() >=",
     replace: "true || now() >=",
     seenBy: { file: gatheringTest, test: "acknowledgements wait while fetches go on" }
+  },
+  {
+    name: "marks-before-it-sends",
+    breaks: "at a steady rate a tenth of the events wait for the mark of ten others before they are sent",
+    file: pipeline,
+    find: "      handOver(yield* fetch)\n",
+    replace: "      const fetched = yield* fetch\n      yield* markAll\n      handOver(fetched)\n",
+    seenBy: { file: gatheringTest, test: "what a turn has fetched is sent before its mark" }
   },
   {
     name: "marks-beside-no-fetch",
@@ -132,8 +139,8 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "sends-again-what-waits",
     breaks: "an event is sent with each turn until it is marked",
     file: pipeline,
-    find: "const events = marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))",
-    replace: "const events: Array<QueuedEvent> = []",
+    find: "fetchReady(lanes, new Set(eventsOf(marks).map(({ seq }) => seq)))",
+    replace: "fetchReady(lanes, new Set())",
     seenBy: { file: gatheringTest, test: "what waits for its mark is not sent again" }
   },
   {

@@ -32,7 +32,8 @@ const countPolls = () => {
 
 /** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
 const gated = Effect.fnUntraced(function* (
-  settings: Partial<Context.Service.Shape<typeof Gathering.GatheringSettings>> = {}
+  settings: Partial<Context.Service.Shape<typeof Gathering.GatheringSettings>> = {},
+  beforeMark: Effect.Effect<void> = Effect.void
 ) {
   const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
@@ -62,7 +63,7 @@ const gated = Effect.fnUntraced(function* (
           Effect.sync(() => {
             marks.push(runs.map(({ lane }) => lane).toSorted((one, other) => one - other))
           }),
-          queue.mark(runs)
+          Effect.andThen(beforeMark, queue.mark(runs))
         )
     })
   )
@@ -122,6 +123,24 @@ it.live("acknowledgements of sends that end one after the other are marked toget
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live("what a turn has fetched is sent before its mark", () =>
+  Effect.gen(function* () {
+    const marked = yield* Deferred.make<void>()
+    const { begun, marks, open } = yield* gated({ longestMillis }, Deferred.await(marked))
+    yield* append(0)
+    yield* begun(0)
+    yield* append(1)
+    yield* open(0)
+    yield* published(1)
+    // The mark of the first event hangs.
+    yield* begun(1)
+    assert.deepStrictEqual(marks, [[0]])
+    yield* Deferred.succeed(marked, undefined)
+    yield* open(1)
+    yield* Counters.drained
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
 it.live("a send without an answer delays the other partitions by the longest wait, and no more", () =>
   Effect.gen(function* () {
     const { begun, open } = yield* gated()
@@ -138,7 +157,8 @@ it.live("a send without an answer delays the other partitions by the longest wai
 it.live("lanes that become ready soon after a fetch are fetched together, though nothing is being sent", () =>
   Effect.gen(function* () {
     // Far longer than two small transactions take on a busy machine.
-    const { fetches, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 } })
+    const { afterPolls, fetches, open } = yield* gated({ apartMillis: { busy: 2_000, calm: 2_000 } })
+    yield* afterPolls
     yield* open(0)
     yield* append(0)
     yield* published(1)
