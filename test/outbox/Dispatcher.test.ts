@@ -189,7 +189,7 @@ for (const point of ["dispatcher.after-fetch", "dispatcher.after-publish", "disp
     Effect.gen(function* () {
       const control = yield* FaultInjection.FaultControl
       yield* startDispatcher
-      yield* control.set(point, { action: "fail", times: 5, delayMillis: 0 })
+      yield* control.set(point, { action: "fail", times: 3, delayMillis: 0 })
       yield* write(ids(10), 5)
       yield* Counters.drained
       assert.deepStrictEqual(yield* control.list, [])

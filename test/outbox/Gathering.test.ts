@@ -164,7 +164,7 @@ it.live("lanes that become ready soon after a fetch are fetched together, though
     yield* published(1)
     yield* append(8)
     yield* append(16)
-    yield* Counters.drained
+    yield* published(3)
     assert.deepStrictEqual(fetches, [[0], [8, 16]])
   }).pipe(Effect.scoped, Effect.provide(writer))
 )

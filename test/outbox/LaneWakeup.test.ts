@@ -165,7 +165,7 @@ it.live("while its lanes are watched, and right after that, no event of another 
     const process = yield* startProcess({ dispatches: false, ...patient })
     yield* startProcess({ dispatches: true, ...patient })
     yield* allOwned
-    for (let round = 0; round < 3; round++) {
+    for (let round = 0; round < 2; round++) {
       yield* untilWatched(process)
       yield* oneByOne(process)
       yield* Counters.eventually(
