@@ -61,8 +61,8 @@ const parameters = Effect.gen(function* () {
 })
 
 /**
- * One connection for turns, on which the fetch and the mark of a backlog share a packet. Without this layer each has a connection of its own, and a lane
- * with a backlog may find only what is being marked.
+ * One connection for turns, on which a mark and a fetch share a packet under load. Without this layer each has a connection of its own, and a lane with a
+ * backlog may find only what is being marked.
  */
 export const turnConnection = Layer.effect(TurnConnection, SqlClient.SqlClient).pipe(
   Layer.provide(

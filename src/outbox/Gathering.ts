@@ -33,7 +33,7 @@ export const GatheringSettings = Context.Reference<{
 /** The mean of a fetch at 2,000 events a second, where fetches are 2 ms apart. At 500 a second one fetch of fifty finds so many: 1 - e^-1 · 8/3. */
 const many = 4
 
-/** Acknowledgements wait until they are so much of a batch: few rows for the fetches to leave out, and little memory. */
+/** Acknowledgements wait until they are so much of a batch, and the next fetch is behind their mark: few rows to leave out, and little memory. */
 const mostUnmarked = 1 / 16
 
 export const make = Effect.gen(function* () {
@@ -75,7 +75,9 @@ export const make = Effect.gen(function* () {
     found: (events: number) => void (distance = events < many ? apartMillis.calm : apartMillis.busy),
     /** The first acknowledgement that waits for its mark. */
     acknowledged: () => void (acknowledgedMillis = now()),
-    /** Whether acknowledgements of so many batches have waited as long as they may. */
-    areMarksDue: (load: number) => load >= mostUnmarked || now() >= acknowledgedMillis + markMillis
+    /** Whether acknowledgements of so many batches are more than may wait. */
+    areMany: (load: number) => load >= mostUnmarked,
+    /** Whether acknowledgements have waited as long as they may. */
+    areMarksDue: () => now() >= acknowledgedMillis + markMillis
   }
 })

@@ -3,8 +3,8 @@
  *
  *     ready lanes ─→ turn ─→ a sender for each topic and partition ─→ acknowledgements ─→ the next turn
  *
- * - A *turn* fetches the lanes that are ready: all of them, but few of those with a backlog. Now and then it marks what was acknowledged, after its
- *   batches have gone to their senders. With a backlog the two statements run side by side, so that they can share a packet.
+ * - A *turn* fetches the lanes that are ready: all of them, but few of those with a backlog. Now and then it marks what was acknowledged, when its
+ *   batches have gone to their senders. Under load the mark and the fetch are on their way together, and can share a packet.
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  *
  * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended, marked or not. Unmarked events are then
@@ -33,10 +33,10 @@ export const longestWaitMillis = 5_000
 interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
+  readonly isLate?: boolean
 }
 
-const eventsOf = (marks: ReadonlyArray<Mark>) =>
-  marks.flatMap(({ acknowledged }) => acknowledged.flatMap((run) => run.events))
+const eventsOf = (marks: ReadonlyArray<Mark>) => marks.flatMap((mark) => mark.acknowledged.flatMap((run) => run.events))
 
 /** See {@link make}. */
 export interface Pipeline {
@@ -179,7 +179,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   // --- the mark of a turn
 
-  let marks: Array<Mark> = []
+  const marks: Array<Mark> = []
   const addMark = (mark: Mark) => {
     if (marks.length === 0) gathering.acknowledged()
     flights.owe(mark.acknowledged.map(({ lane }) => lane))
@@ -210,7 +210,7 @@ export const make = Effect.fnUntraced(function* (options: {
         flights.settle(runs.map(({ lane }) => lane))
       }),
       // They are marked after the turns' wait.
-      Effect.onError(() => Effect.sync(() => void (marks = [...taken, ...marks])))
+      Effect.onError(() => Effect.sync(() => marks.unshift(...taken.map((mark) => ({ ...mark, isLate: true })))))
     )
   })
 
@@ -229,18 +229,19 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
-  /** Events are sent before the mark. A backlog is marked first, and fetched at the same time: its rows are not read again, and no connection is idle. */
+  /** Few marks follow the events that were fetched. Many go ahead of the fetch, which then does not read their rows, and in the same packet. */
   const fetchAndMark = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     gathering.fetches()
-    const fetch = fetchReady(lanes, new Set(eventsOf(marks).map(({ seq }) => seq)))
-    if (isUrgent()) {
+    const waiting = eventsOf(marks)
+    const fetch = fetchReady(lanes, new Set(waiting.map(({ seq }) => seq)))
+    if (isUrgent() || gathering.areMany(loadOf(waiting, settings))) {
       const marking = yield* Effect.forkChild(markAll, { startImmediately: true, uninterruptible: true })
       const fetched = yield* Effect.exit(fetch)
       yield* Fiber.join(marking)
       handOver(yield* fetched)
     } else {
       handOver(yield* fetch)
-      if (gathering.areMarksDue(loadOf(eventsOf(marks), settings))) yield* markAll
+      if (isUrgent() || gathering.areMarksDue()) yield* markAll
     }
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
   })
@@ -259,9 +260,9 @@ export const make = Effect.fnUntraced(function* (options: {
     )
   })
 
-  /** A backlog fills its batches at once, and the next piece of a refused batch waits for the mark of this one. Other marks wait together for a lane. */
+  /** A backlog fills its batches at once, the next piece of a refused batch waits for the mark of this one, and nothing is sent before a late mark. */
   const isUrgent = () =>
-    flights.deep.size > 0 || marks.some(({ isDone }) => isDone !== undefined) || flights.isStopping()
+    flights.deep.size > 0 || marks.some(({ isDone, isLate }) => isDone !== undefined || isLate) || flights.isStopping()
   const pause = Effect.suspend(() => {
     if (!flights.hasReady()) flights.isReady.closeUnsafe()
     return isUrgent() ? Effect.void : gathering.pause(flights.isReady)

@@ -55,6 +55,41 @@ it.live("a lane whose marks fail for two topics, one after the other, sends neit
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 
+it.live("while no mark succeeds, nothing more is sent, though fetches do", () =>
+  Effect.gen(function* () {
+    let isDown = true
+    let failures = 0
+    let sends = 0
+    yield* start(
+      (batch, broker) => {
+        sends++
+        return broker.publish(batch)
+      },
+      (queue) => ({
+        mark: (runs) =>
+          Effect.suspend(() => {
+            if (!isDown) return queue.mark(runs)
+            failures++
+            return Effect.die(lost)
+          })
+      })
+    )
+    const failed = (count: number) =>
+      Counters.eventually(
+        `${count} marks to fail`,
+        Effect.sync(() => failures >= count)
+      )
+    yield* append(0)
+    yield* failed(1)
+    yield* append(8)
+    yield* failed(failures + 2)
+    assert.strictEqual(sends, 1)
+    isDown = false
+    yield* Counters.drained
+    assert.strictEqual(sends, 2)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
 it.live("a stop without a database repeats the failed mark once, and not once for each lane", () =>
   Effect.gen(function* () {
     const [asked, gate] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]

@@ -30,7 +30,7 @@ import { TurnConnection } from "../../outbox/TurnConnection.ts"
 /** A scan of fewer lanes is not worth a second statement for a lane that is far behind, and looks up the holds of each. */
 const fewLanes = 8
 
-/** Two of each lane: those that a fetch finds, and those that are not marked yet. At 5,000 events a second there are twenty and sixty. */
+/** Two of each lane: those that a fetch finds, and those that are not marked yet. At 5,000 events a second there are twenty, and eighty at most. */
 const mostEvents = 2 * laneCount
 
 /** With larger records the scan is in vain: without a bound it might bring 128 of the largest. So it brings two megabytes at most. */
