@@ -70,6 +70,10 @@ const requestHop = (title: string, at: string | null, traceId: string | null, pa
 const recoveryOf = (payment: PaymentFact, phase: Phase, { facts }: Surroundings): RecoveryFact | undefined =>
   facts.recoveries.find(({ key }) => key === recoveryKeyOf(payment.id, phase))
 
+/** The trace of the request that stored the intent. Where the gateway's report came before its answer, the event has that of the report. */
+const traceOf = (payment: PaymentFact, phase: Phase, around: Surroundings): string | null =>
+  recoveryOf(payment, phase, around)?.traceId ?? null
+
 const looked = (recovery: RecoveryFact | undefined): Hop["facts"] =>
   recovery === undefined || recovery.attempts === 0 ? [] : fact("looked up", recovery.attempts)
 
@@ -150,7 +154,7 @@ const beginning = (event: EventFact, payment: PaymentFact | undefined, around: S
   if (payment !== undefined && type === "OrderRefunded") {
     const made = { at: occurredAt, what: "refunded" }
     return [
-      requestHop("Refund", payment.refundBegunAt, traceId),
+      requestHop("Refund", payment.refundBegunAt, traceOf(payment, "refund", around) ?? traceId),
       ...gatewayHops(payment, "refund", around, made, traceId)
     ]
   }
@@ -159,7 +163,7 @@ const beginning = (event: EventFact, payment: PaymentFact | undefined, around: S
     // When the gateway answered is not stored: its answer is recorded in the event's transaction.
     const outcome = { at: occurredAt, what: type === "PaymentDeclined" ? declined : "captured" }
     return [
-      requestHop("Pay", payment.createdAt, traceId, payment),
+      requestHop("Pay", payment.createdAt, traceOf(payment, "charge", around) ?? traceId, payment),
       ...gatewayHops(payment, "charge", around, outcome, traceId)
     ]
   }
@@ -192,7 +196,7 @@ const paymentLeg = (payment: PaymentFact, around: Surroundings): ReadonlyArray<L
   const hasEvent = (type: string) => events.some((event) => event.type === type && event.paymentId === paymentId)
   const captured = payment.capturedAt === null ? undefined : { at: payment.capturedAt, what: "captured" }
   const legs: Array<Leg> = []
-  const traceId = recoveryOf(payment, "charge", around)?.traceId ?? null
+  const traceId = traceOf(payment, "charge", around)
   if (status === "charging" || (status === "manual" && captured === undefined)) {
     const hops = [
       requestHop("Pay", payment.createdAt, traceId, payment),
@@ -213,7 +217,7 @@ const paymentLeg = (payment: PaymentFact, around: Surroundings): ReadonlyArray<L
   const isRefunding = status === "refunding" || (status === "manual" && captured !== undefined)
   if (isRefunding || (status === "refunded" && !hasEvent("OrderRefunded"))) {
     const made = status === "refunded" ? { at: payment.refundedAt, what: "refunded" } : undefined
-    const trace = recoveryOf(payment, "refund", around)?.traceId ?? traceId
+    const trace = traceOf(payment, "refund", around) ?? traceId
     const hops = [
       requestHop("Refund", payment.refundBegunAt, trace),
       ...gatewayHops(payment, "refund", around, made, trace)
