@@ -70,7 +70,7 @@ const requestHop = (title: string, at: string | null, traceId: string | null, pa
 const recoveryOf = (payment: PaymentFact, phase: Phase, { facts }: Surroundings): RecoveryFact | undefined =>
   facts.recoveries.find(({ key }) => key === recoveryKeyOf(payment.id, phase))
 
-/** The trace of the request that stored the intent. Where the gateway's report came before its answer, the event has that of the report. */
+/** The trace of the request that stored the intent. The event has another one if the gateway's report came before its answer. */
 const traceOf = (payment: PaymentFact, phase: Phase, around: Surroundings): string | null =>
   recoveryOf(payment, phase, around)?.traceId ?? null
 
