@@ -33,7 +33,8 @@ export const longestWaitMillis = 5_000
 interface Mark {
   readonly acknowledged: ReadonlyArray<Acknowledged>
   readonly isDone?: Deferred.Deferred<void>
-  readonly isLate?: boolean
+  /** For all lanes: by an outage of Postgres. */
+  readonly hasFailed?: boolean
 }
 
 const eventsOf = (marks: ReadonlyArray<Mark>) => marks.flatMap((mark) => mark.acknowledged.flatMap((run) => run.events))
@@ -210,7 +211,7 @@ export const make = Effect.fnUntraced(function* (options: {
         flights.settle(runs.map(({ lane }) => lane))
       }),
       // They are marked after the turns' wait.
-      Effect.onError(() => Effect.sync(() => marks.unshift(...taken.map((mark) => ({ ...mark, isLate: true })))))
+      Effect.onError(() => Effect.sync(() => marks.unshift(...taken.map((mark) => ({ ...mark, hasFailed: true })))))
     )
   })
 
@@ -260,9 +261,11 @@ export const make = Effect.fnUntraced(function* (options: {
     )
   })
 
-  /** A backlog fills its batches at once, the next piece of a refused batch waits for the mark of this one, and nothing is sent before a late mark. */
+  /** A backlog fills its batches at once, the next piece of a refused batch waits for the mark of this one, and nothing is sent before one that failed. */
   const isUrgent = () =>
-    flights.deep.size > 0 || marks.some(({ isDone, isLate }) => isDone !== undefined || isLate) || flights.isStopping()
+    flights.deep.size > 0 ||
+    marks.some(({ hasFailed, isDone }) => hasFailed || isDone !== undefined) ||
+    flights.isStopping()
   const pause = Effect.suspend(() => {
     if (!flights.hasReady()) flights.isReady.closeUnsafe()
     return isUrgent() ? Effect.void : gathering.pause(flights.isReady)

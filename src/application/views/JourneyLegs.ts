@@ -94,7 +94,7 @@ const gatewayHops = (
     title: phase === "charge" ? "Intent to charge" : "Intent to refund",
     state: "done",
     at: begun,
-    traceId: recovery?.traceId ?? traceId,
+    traceId,
     facts: [...fact("payment", payment.id), ...fact("method", payment.method)]
   })
   const asked = {
@@ -102,7 +102,7 @@ const gatewayHops = (
     kind: "charge" as const,
     after: "intent",
     title: phase === "charge" ? "Charge" : "Refund",
-    traceId: recovery?.traceId ?? traceId,
+    traceId,
     facts: looked(recovery)
   }
   if (outcome !== undefined) {
@@ -153,18 +153,17 @@ const beginning = (event: EventFact, payment: PaymentFact | undefined, around: S
   const { drawnAt, occurredAt, traceId, type } = event
   if (payment !== undefined && type === "OrderRefunded") {
     const made = { at: occurredAt, what: "refunded" }
-    return [
-      requestHop("Refund", payment.refundBegunAt, traceOf(payment, "refund", around) ?? traceId),
-      ...gatewayHops(payment, "refund", around, made, traceId)
-    ]
+    const trace = traceOf(payment, "refund", around) ?? traceId
+    return [requestHop("Refund", payment.refundBegunAt, trace), ...gatewayHops(payment, "refund", around, made, trace)]
   }
   if (payment !== undefined) {
     const declined = `declined: ${payment.declineReason ?? "no reason is stored"}`
     // When the gateway answered is not stored: its answer is recorded in the event's transaction.
     const outcome = { at: occurredAt, what: type === "PaymentDeclined" ? declined : "captured" }
+    const trace = traceOf(payment, "charge", around) ?? traceId
     return [
-      requestHop("Pay", payment.createdAt, traceOf(payment, "charge", around) ?? traceId, payment),
-      ...gatewayHops(payment, "charge", around, outcome, traceId)
+      requestHop("Pay", payment.createdAt, trace, payment),
+      ...gatewayHops(payment, "charge", around, outcome, trace)
     ]
   }
   if (type === "OrderPlaced") return [requestHop("Place an order", around.facts.drawnAt, traceId)]
