@@ -263,9 +263,7 @@ export const make = Effect.fnUntraced(function* (options: {
 
   /** A backlog fills its batches at once, the next piece of a refused batch waits for the mark of this one, and nothing is sent before one that failed. */
   const isUrgent = () =>
-    flights.deep.size > 0 ||
-    marks.some(({ hasFailed, isDone }) => hasFailed || isDone !== undefined) ||
-    flights.isStopping()
+    flights.deep.size > 0 || marks.some((mark) => mark.hasFailed || mark.isDone !== undefined) || flights.isStopping()
   const pause = Effect.suspend(() => {
     if (!flights.hasReady()) flights.isReady.closeUnsafe()
     return isUrgent() ? Effect.void : gathering.pause(flights.isReady)
