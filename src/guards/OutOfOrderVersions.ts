@@ -119,7 +119,7 @@ export class OutOfOrderVersions extends Context.Service<
               // A fetch checks them again, so the lane must be fetched even if it has no other event.
               return [...new Set([...ready, ...views.map(({ lane }) => lane).filter((lane) => known.has(lane))])]
             }),
-            fetch: Effect.fnUntraced(function* (parts) {
+            fetch: Effect.fnUntraced(function* (parts, without) {
               const fetched = yield* queue.fetch(
                 known.size === 0
                   ? parts
@@ -129,7 +129,8 @@ export class OutOfOrderVersions extends Context.Service<
                           ? part
                           : { ...part, withoutAggregates: [...(part.withoutAggregates ?? []), ...aggregates] }
                       )
-                    )
+                    ),
+                without
               )
               // Effects for the lanes run only where there is something to sift.
               return fetched.every(({ events }) => events.length < 2 || outOfOrderIn(events).size === 0)

@@ -142,10 +142,10 @@ export class PartitionPauses extends Context.Service<
         Queue.of({
           ...queue,
           ready: (all) => Effect.andThen(pollAtNextEnd, Effect.flatMap(views(all), queue.ready)),
-          fetch: Effect.fnUntraced(function* (parts) {
-            if (!rules.hasFailures()) return yield* queue.fetch(parts)
+          fetch: Effect.fnUntraced(function* (parts, without) {
+            if (!rules.hasFailures()) return yield* queue.fetch(parts, without)
             const choices = yield* choose(parts.map(({ lane }) => lane))
-            if (choices.size === 0) return yield* queue.fetch(parts)
+            if (choices.size === 0) return yield* queue.fetch(parts, without)
             const first = yield* queue.fetch(
               parts.map((part) => leavingOut(part, choices.get(part.lane)?.others ?? []))
             )

@@ -158,10 +158,10 @@ export const layerCounts: Layer.Layer<Queue | Publisher, never, Queue | Publishe
         Queue,
         Queue.of({
           ...queue,
-          fetch: (parts) =>
+          fetch: (parts, without) =>
             Effect.suspend(() => {
               const began = Monotonic.millisUnsafe(clock)
-              return Effect.map(queue.fetch(parts), (fetched) => {
+              return Effect.map(queue.fetch(parts, without), (fetched) => {
                 for (const { events } of fetched) for (const event of events) fetchedMillis.set(event, began)
                 return fetched
               })

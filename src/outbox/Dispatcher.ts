@@ -109,7 +109,7 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
 
       const fetchUnsent = (parts: ReadonlyArray<LanePart>, without?: ReadonlySet<bigint>) =>
         Effect.map(
-          queue.fetch(parts),
+          queue.fetch(parts, without),
           Array.map((part) =>
             part.events.length === 0 ? part : { ...part, events: part.events.filter(({ seq }) => !without?.has(seq)) }
           )

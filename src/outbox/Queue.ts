@@ -89,9 +89,12 @@ export interface QueueService {
    * The next events of each lane: one answer for each part, in the order of the parts.
    *
    * The events of each aggregate are a prefix of its unpublished events. Their `seq` rises in version order, all have one topic, and the bounds cut
-   * only at the end. Events of held aggregates are included, marked `held`.
+   * only at the end. Events of held aggregates are included, marked `held`. Events with a `seq` in `without` may be left out.
    */
-  readonly fetch: (parts: ReadonlyArray<LanePart>) => Effect.Effect<ReadonlyArray<Fetched>>
+  readonly fetch: (
+    parts: ReadonlyArray<LanePart>,
+    without?: ReadonlySet<bigint>
+  ) => Effect.Effect<ReadonlyArray<Fetched>>
   /** Deletes acknowledged events and archives them with their offsets, in one statement. A second mark is harmless. See {@link warnOfSharedId}. */
   readonly mark: (runs: ReadonlyArray<Acknowledged>) => Effect.Effect<void>
   /** How many events wait (counted up to {@link pendingCountLimit}), and the age of the oldest one in seconds. */

@@ -16,7 +16,7 @@ export const pauseMutants: ReadonlyArray<Mutant> = [
     name: "fetches-of-paused-topics",
     breaks: "events go to a paused topic",
     file: "src/operations/pauses/PausedTopics.ts",
-    find: "fetch: (parts) => Effect.flatMap(running(parts), queue.fetch)",
+    find: "fetch: (parts, without) => Effect.flatMap(running(parts), (some) => queue.fetch(some, without))",
     replace: "fetch: queue.fetch",
     seenBy: { file: seenBy, test: "a paused topic gets no event" }
   },

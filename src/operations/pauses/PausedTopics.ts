@@ -24,7 +24,7 @@ export const layer: Layer.Layer<Queue | Holds, never, Queue | Holds | PollReques
       Queue.of({
         ...queue,
         ready: (views) => Effect.flatMap(running(views), queue.ready),
-        fetch: (parts) => Effect.flatMap(running(parts), queue.fetch)
+        fetch: (parts, without) => Effect.flatMap(running(parts), (some) => queue.fetch(some, without))
       })
     ).pipe(
       Context.add(

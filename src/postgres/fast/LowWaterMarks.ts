@@ -62,7 +62,7 @@ export class LowWaterMarks extends Context.Service<
                 remember(views),
                 Effect.suspend(() => queue.ready(from(views)))
               ),
-            fetch: (parts) => Effect.suspend(() => queue.fetch(from(parts))),
+            fetch: (parts, without) => Effect.suspend(() => queue.fetch(from(parts), without)),
             mark: (runs) =>
               Effect.suspend(() => {
                 marks.died()

@@ -3,7 +3,7 @@
  *
  * The queue's fetch puts its text together each time, and is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64
  * such queries, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
- * Otherwise it is dropped, and the lanes are fetched. The queue's mark is a DELETE for each run of a lane. Here one DELETE takes all rows.
+ * Otherwise it is dropped, and the lanes are fetched. It reads past events that wait for their mark, which would else come with each turn until then. The queue's mark is a DELETE for each run of a lane. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
  * queue's own statement fetches such a lane beside the scan, or all if they are few, and a mark of far numbers is left to the queue.
@@ -30,7 +30,7 @@ import { TurnConnection } from "../../outbox/TurnConnection.ts"
 /** A scan of fewer lanes is not worth a second statement for a lane that is far behind, and looks up the holds of each. */
 const fewLanes = 8
 
-/** Two of each lane: those that a fetch finds, and those that are not marked yet. At 5,000 events a second there are twenty, and eighty at most. */
+/** Two of each lane. At 5,000 events a second a fetch finds twenty, and eighty at most. */
 const mostEvents = 2 * laneCount
 
 /** With larger records the scan is in vain: without a bound it might bring 128 of the largest. So it brings two megabytes at most. */
@@ -95,11 +95,12 @@ const scanText = (ofTheLanes: string) => `
          ) AS held
   FROM outbox_events AS e
   WHERE e.lane = ANY ($1::int2[]) AND e.seq >= CASE WHEN ${serverStartText} = $2::text THEN $3::int8 ELSE 0 END
+    AND e.seq <> ALL ($5::int8[])
   ORDER BY e.lane, e.seq LIMIT $4::int4`
 
 const fewText = scanText("lane = ANY ($1::int2[])")
 /** A range costs less than so many probes. Holds of lanes between match no row. */
-const manyText = scanText("lane BETWEEN $5::int2 AND $6::int2")
+const manyText = scanText("lane BETWEEN $6::int2 AND $7::int2")
 
 /** Deletes the rows of these lanes that have these numbers. A number's index among them is that of its lane, partition, offset and age. */
 const publishedText = (archive: boolean) => `
@@ -124,11 +125,14 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
     let resting = 0
 
     /** All that waits in the lanes; `undefined` if it is more, or larger, than one scan brings, or more than the parts take. */
-    const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>) {
+    const scan = Effect.fnUntraced(function* (parts: ReadonlyArray<Marked>, without: ReadonlySet<bigint>) {
       const lanes = parts.map(({ lane }) => lane)
       const { seq, server } = parts.reduce((least, { from }) => (from.seq < least.seq ? from : least), parts[0]!.from)
       // As text: of an array the driver asks each number for its type, and Postgres casts each.
-      const values = [`{${lanes.join(",")}}`, server, seq, mostEvents + 1]
+      const listOf = (numbers: ReadonlyArray<unknown>) => `{${numbers.join(",")}}`
+      // Each row is compared with each of these numbers, so they are few.
+      const leftOut = listOf([...without].slice(0, mostEvents))
+      const values = [listOf(lanes), server, seq, mostEvents + 1, leftOut]
       const areFew = lanes.length < fewLanes
       // oxlint-disable-next-line paid-once/decoded-rows -- as the queue's own fetch
       const rows = yield* (yield* client).unsafe<QueuedEvent>(
@@ -142,19 +146,19 @@ export const layer: Layer.Layer<Queue, never, Queue | SqlClient.SqlClient> = Lay
 
     return Queue.of({
       ...queue,
-      fetch: Effect.fnUntraced(function* (parts) {
+      fetch: Effect.fnUntraced(function* (parts, without = new Set()) {
         const near = resting > 0 ? [] : nearOnes(parts)
         resting = Math.max(0, resting - 1)
-        if (near.length === 0) return yield* queue.fetch(parts)
+        if (near.length === 0) return yield* queue.fetch(parts, without)
         // A scan that fails rests, too.
         resting = fetchesBetween
         const far = near.length === parts.length ? [] : parts.filter((part) => !near.some((one) => one === part))
         // As a rule no lane is far, and the scan needs no fiber of its own.
         const [scanned, ofFar] = yield* far.length === 0
-          ? Effect.map(scan(near), (found) => [found, []] as const)
-          : Effect.all([scan(near), queue.fetch(far)], { concurrency: 2 })
+          ? Effect.map(scan(near, without), (found) => [found, []] as const)
+          : Effect.all([scan(near, without), queue.fetch(far, without)], { concurrency: 2 })
         if (scanned !== undefined) resting = 0
-        const ofNear = scanned ?? (yield* queue.fetch(near))
+        const ofNear = scanned ?? (yield* queue.fetch(near, without))
         if (far.length === 0) return ofNear
         const ofLane = new Map([...ofNear, ...ofFar].map((one) => [one.lane, one]))
         return parts.map(({ lane }) => ofLane.get(lane)!)

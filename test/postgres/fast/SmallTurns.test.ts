@@ -144,6 +144,24 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
     { arbitrary: { runs: 100 } }
   )
 
+  it.effect("what waits for its mark is not read again, as far as there are not too many", () =>
+    Effect.gen(function* () {
+      yield* fill(Array.from({ length: 200 }, (_, index) => ({ lane: index % 20, bytes: 100 })))
+      const { asked, queue, small } = yield* make
+      for (const lanes of [every, [0, 1, 2, 3, 4, 5]]) {
+        const parts = yield* partsOf(lanes)
+        const numbers = (yield* queue.fetch(parts)).flatMap(({ events }) => events.map(({ seq }) => seq))
+        const waiting = numbers.filter((_, index) => index % 5 < 3)
+        const found = (yield* small.fetch(parts, new Set(waiting))).flatMap(({ events }) => events)
+        assert.deepStrictEqual(
+          found.map(({ seq }) => seq),
+          numbers.filter((seq) => !waiting.includes(seq))
+        )
+      }
+      assert.strictEqual(asked.laneByLane, 0)
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("a lane whose mark lies behind those of the others loses no event", () =>
     Effect.gen(function* () {
       yield* fill([...every, ...every.slice(0, 60)].map((lane) => ({ lane, bytes: 100 })).slice(62))
