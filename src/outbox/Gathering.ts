@@ -1,7 +1,5 @@
 /**
- * How long turns wait, so that each takes more along.
- *
- * A fetch, a send and a mark for each event would cost several times as much as for a few events together.
+ * How long turns wait, so that each takes more along: a fetch, a send and a mark for each event would cost several times as much.
  *
  * - A turn waits for sends in flight, as Nagle's algorithm gathers bytes. The time of an acknowledgement is the measure: a fast broker leaves little to
  *   gather, and a slow one much.
@@ -36,6 +34,9 @@ const many = 4
 /** Acknowledgements wait until they are so much of a batch, and the next fetch is behind their mark: few rows to leave out, and little memory. */
 const mostUnmarked = 1 / 16
 
+/** Node's timers take so long at least. A look that comes 2 ms after the last one would else wait for a third, since its fetch began a little later. */
+const leastWaitMillis = 1
+
 export const make = Effect.gen(function* () {
   const { apartMillis, longestMillis, markMillis } = yield* GatheringSettings
   const clock = yield* Clock.Clock
@@ -50,7 +51,7 @@ export const make = Effect.gen(function* () {
   const fetchAndSends = Effect.suspend(() => {
     const left = fetchedMillis + distance - now()
     // As a rule the sends have ended before the next fetch may begin, and there is nothing to wait for.
-    return left > 0
+    return left >= leastWaitMillis
       ? Effect.flatMap(Effect.sleep(left), () => opened(areSent, longestMillis - left))
       : opened(areSent, longestMillis)
   })

@@ -230,7 +230,7 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
-  /** Few marks follow the events that were fetched. Many go ahead of the fetch, which then does not read their rows, and in the same packet. */
+  /** Few marks follow the events that were fetched, once the senders have written these. Many go ahead of the fetch, which then does not read their rows, and in the same packet. */
   const fetchAndMark = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     gathering.fetches()
     const waiting = eventsOf(marks)
@@ -242,7 +242,7 @@ export const make = Effect.fnUntraced(function* (options: {
       handOver(yield* fetched)
     } else {
       handOver(yield* fetch)
-      if (isUrgent() || gathering.areMarksDue()) yield* markAll
+      if (isUrgent() || gathering.areMarksDue()) yield* Effect.andThen(Effect.yieldNow, markAll)
     }
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
   })

@@ -9,6 +9,8 @@ const laneWatch = "src/postgres/fast/LaneWatch.ts"
 const quietWakeups = "src/postgres/fast/QuietWakeups.ts"
 const quietTest = "test/postgres/fast/QuietWakeups.test.ts"
 const gatheringTest = "test/outbox/Gathering.test.ts"
+const smallTurns = "src/postgres/fast/SmallTurns.ts"
+const smallTurnsTest = "test/postgres/fast/SmallTurns.test.ts"
 const requests = "src/brokers/kafkajs/patches/ProduceRequests.ts"
 const requestsTest = "test/brokers/kafkajs/ProduceRequests.test.ts"
 
@@ -58,7 +60,7 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "fetches-as-fast-as-it-can",
     breaks: "at a steady rate nearly each event has a turn of its own, and costs more CPU",
     file: gathering,
-    find: "return left > 0",
+    find: "return left >= leastWaitMillis",
     replace: "return left > Infinity",
     seenBy: { file: gatheringTest, test: "lanes that become ready soon after a fetch" }
   },
@@ -151,6 +153,31 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     find: "if (marks.length > 0) flights.isReady.openUnsafe()",
     replace: "",
     seenBy: { file: gatheringTest, test: "acknowledgements that waited during the last fetch" }
+  },
+  {
+    name: "marks-before-the-senders-write",
+    breaks:
+      "at a steady rate each seventh turn or so sends its events later by all that a mark's statement takes to be made and written",
+    file: pipeline,
+    find: "Effect.andThen(Effect.yieldNow, markAll)",
+    replace: "markAll",
+    seenBy: { file: gatheringTest, test: "what a turn has fetched is sent before its mark" }
+  },
+  {
+    name: "waits-for-a-timer-in-vain",
+    breaks: "at a steady rate each second look or so is followed by a fetch one millisecond later than it could be",
+    file: gathering,
+    find: "return left >= leastWaitMillis",
+    replace: "return left > 0",
+    seenBy: { file: gatheringTest, test: "less than a millisecond is not waited for" }
+  },
+  {
+    name: "reads-again-what-waits",
+    breaks: "at a steady rate each event comes from Postgres with three or four turns, until it is marked",
+    file: smallTurns,
+    find: "e.seq <> ALL ($5::int8[])",
+    replace: "e.seq <> ALL (($5::int8[])[1:0])",
+    seenBy: { file: smallTurnsTest, test: "what waits for its mark is not read again" }
   },
   {
     name: "sends-again-what-waits",
@@ -254,15 +281,15 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     file: "src/outbox/MarkStatements.ts",
     find: "clock.now - age_millis * interval '1 ms'",
     replace: "clock.now",
-    seenBy: { file: "test/postgres/fast/SmallTurns.test.ts", test: "either mark archives each event with the time" }
+    seenBy: { file: smallTurnsTest, test: "either mark archives each event with the time" }
   },
   {
     name: "published-when-marked-in-a-small-turn",
     breaks: "the console shows the wait of a mark as the time that the broker took",
-    file: "src/postgres/fast/SmallTurns.ts",
+    file: smallTurns,
     find: "const age = ageMillis?.() ?? 0",
     replace: "const age = 0",
-    seenBy: { file: "test/postgres/fast/SmallTurns.test.ts", test: "either mark archives each event with the time" }
+    seenBy: { file: smallTurnsTest, test: "either mark archives each event with the time" }
   },
   {
     name: "an-age-that-does-not-grow",

@@ -35,6 +35,8 @@ const gated = Effect.fnUntraced(function* (
   settings: Partial<Context.Service.Shape<typeof Gathering.GatheringSettings>> = {},
   beforeMark: Effect.Effect<void> = Effect.void
 ) {
+  /** The partitions of the sends that are written. As with kafkajs, that takes a promise or two. */
+  const writes: Array<number> = []
   const gates = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const begun = yield* Effect.forEach([0, 1, 2], () => Deferred.make<void>())
   const fetches: Array<ReadonlyArray<number>> = []
@@ -44,7 +46,8 @@ const gated = Effect.fnUntraced(function* (
   const polls = countPolls()
   const dispatcher = start(
     (batch, broker) =>
-      Deferred.succeed(begun[batch.partition]!, undefined).pipe(
+      Effect.promise(() => Promise.resolve().then(() => writes.push(batch.partition))).pipe(
+        Effect.andThen(Deferred.succeed(begun[batch.partition]!, undefined)),
         Effect.andThen(Deferred.await(gates[batch.partition]!)),
         Effect.andThen(Effect.sync(() => sends.push(batch.records.length))),
         Effect.andThen(broker.publish(batch))
@@ -78,6 +81,7 @@ const gated = Effect.fnUntraced(function* (
     fetches,
     marks,
     sends,
+    writes,
     afterPolls: polls.ended,
     begun: (partition: number) => Deferred.await(begun[partition]!),
     open: (partition: number) => Deferred.succeed(gates[partition]!, undefined)
@@ -126,7 +130,14 @@ it.live("acknowledgements of sends that end one after the other are marked toget
 it.live("what a turn has fetched is sent before its mark", () =>
   Effect.gen(function* () {
     const marked = yield* Deferred.make<void>()
-    const { begun, marks, open } = yield* gated({ longestMillis }, Deferred.await(marked))
+    const written: Array<ReadonlyArray<number>> = []
+    const { begun, marks, open, writes } = yield* gated(
+      { longestMillis },
+      Effect.suspend(() => {
+        written.push([...writes])
+        return Deferred.await(marked)
+      })
+    )
     yield* append(0)
     yield* begun(0)
     yield* append(1)
@@ -139,6 +150,7 @@ it.live("what a turn has fetched is sent before its mark", () =>
       Effect.sync(() => marks.length > 0)
     )
     assert.deepStrictEqual(marks, [[0]])
+    assert.deepStrictEqual(written, [[0, 1]])
     yield* Deferred.succeed(marked, undefined)
     yield* open(1)
     yield* Counters.drained
@@ -400,6 +412,25 @@ it.effect("a fetch after a pause begins at once, and the next one the whole dist
     yield* pause
     fetches()
     yield* TestClock.adjust("4 millis")
+    yield* pause
+  })
+)
+
+it.effect("less than a millisecond is not waited for", () =>
+  Effect.gen(function* () {
+    const { fetches, pause, waiting } = yield* waits({
+      longestMillis: 5,
+      apartMillis: { busy: 4, calm: 2 },
+      markMillis: 20
+    })
+    fetches()
+    yield* TestClock.adjust("900 micros")
+    const early = yield* waiting
+    assert.isUndefined(early.pollUnsafe())
+    yield* TestClock.adjust("1100 micros")
+    assert.isDefined(early.pollUnsafe())
+    fetches()
+    yield* TestClock.adjust("1100 micros")
     yield* pause
   })
 )
