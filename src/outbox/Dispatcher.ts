@@ -240,14 +240,14 @@ export class Dispatcher extends Context.Service<Dispatcher, DispatcherService>()
         })
       })
 
-      const inFlight = new Set<Lane>()
+      const inFlight: Array<boolean> = []
       const enter = (lanes: ReadonlyArray<Lane>) =>
         Effect.sync(() => {
-          const taken = lanes.find((lane) => isChecked && inFlight.has(lane))
+          const taken = lanes.find((lane) => isChecked && inFlight[lane] === true)
           if (taken !== undefined) throw new Error(`lane ${taken} has a batch in flight already`)
-          for (const lane of lanes) inFlight.add(lane)
+          for (const lane of lanes) inFlight[lane] = true
         })
-      const leave = (lane: Lane) => void inFlight.delete(lane)
+      const leave = (lane: Lane) => void (inFlight[lane] = false)
       const alone = <A>(lanes: ReadonlyArray<Lane>, effect: Effect.Effect<A>): Effect.Effect<A> =>
         Effect.acquireUseRelease(
           enter(lanes),

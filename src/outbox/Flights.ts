@@ -6,11 +6,11 @@
 import { Clock, Effect, Latch } from "effect"
 import * as Monotonic from "../platform/Monotonic.ts"
 import { byLane, type Found } from "./Batches.ts"
-import type { Lane } from "./Lane.ts"
+import { allLanes, type Lane } from "./Lane.ts"
 import { type Bounds, loadOf } from "./LaneParts.ts"
 import type { StoppedLanes } from "./StoppedLanes.ts"
 
-/** The state of a lane in flight. */
+/** The state of a lane. It is in flight while something is open or unmarked. */
 export interface Flight {
   /** Its fetch and its sends that have not ended. */
   open: number
@@ -28,10 +28,10 @@ export interface Flight {
   isWoken: boolean
 }
 
-/**
- * Lanes with a backlog that one fetch takes. Each may bring a whole batch, which Node reads at once while the senders wait; docs/performance-log.md has
- * the figures.
- */
+const landed: Flight = { open: 0, unmarked: 0, earlier: 0, load: 0, isStuck: false, isFailed: false, isWoken: false }
+const isInFlight = ({ open, unmarked }: Flight) => open + unmarked > 0
+
+/** Lanes with a backlog that one fetch takes. Each may bring a whole batch, which Node reads at once while the senders wait. */
 export const deepLimit = 4
 
 export const make = Effect.fnUntraced(function* (options: {
@@ -48,38 +48,40 @@ export const make = Effect.fnUntraced(function* (options: {
   const haveLanded = yield* Latch.make(false)
   const ready = new Set<Lane>()
   const deep = new Set<Lane>()
-  const flights = new Map<Lane, Flight>()
+  // Made once: a look takes all lanes hundreds of times in a second, and most of them find nothing.
+  const flights = allLanes.map((): Flight => ({ ...landed }))
+  const of = (lane: Lane) => flights[lane]!
   let isStopping = false
 
   /** Says that the lanes may have something to send. One that can't be fetched now becomes ready when it can. A turn may begin before this returns. */
   const wake = (lanes: ReadonlyArray<Lane>) => {
     const now = Monotonic.millisUnsafe(clock)
     for (const lane of lanes) {
-      const flight = flights.get(lane)
-      if (flight !== undefined) flight.isWoken = true
-      const isFree = flight === undefined || flight.open === 0
-      if (isFree && !options.stopped.isWaiting(lane, now)) ready.add(lane)
+      const flight = of(lane)
+      flight.isWoken = true
+      if (flight.open === 0 && !options.stopped.isWaiting(lane, now)) ready.add(lane)
     }
     if (ready.size > 0) isReady.openUnsafe()
   }
   const hasMore = (lane: Lane, { isStuck, isWoken }: Flight) => isWoken || (deep.has(lane) && !isStuck)
   const land = (lane: Lane, flight: Flight) => {
-    flights.delete(lane)
     options.leave(lane)
     // It may have become ready before it failed.
     if (flight.isFailed) ready.delete(lane)
     else options.stopped.forget(lane)
+    flight.isFailed = false
     if (hasMore(lane, flight)) wake([lane])
-    if (flights.size === 0) haveLanded.openUnsafe()
+    if (isStopping && !flights.some(isInFlight)) haveLanded.openUnsafe()
   }
   /** Begins the lane's flight. If the lane waits only for its mark, the same flight goes on, and the lane is not given up in between. */
   const begin = (lane: Lane): boolean => {
-    const flight = flights.get(lane)
-    if ((flight !== undefined && (flight.open > 0 || flight.isFailed)) || !options.enter(lane)) return false
-    if (flight !== undefined) options.leave(lane)
-    const earlier = flight?.unmarked ?? 0
-    const begun = { open: 1, unmarked: earlier, earlier, load: 0, isStuck: false, isFailed: false, isWoken: false }
-    flights.set(lane, begun)
+    const flight = of(lane)
+    if (flight.open > 0 || flight.isFailed || !options.enter(lane)) return false
+    if (isInFlight(flight)) options.leave(lane)
+    flight.open = 1
+    flight.earlier = flight.unmarked
+    flight.load = 0
+    flight.isStuck = flight.isWoken = false
     return true
   }
 
@@ -110,22 +112,22 @@ export const make = Effect.fnUntraced(function* (options: {
       for (const lane of lanes) if (!cut.has(lane)) deep.delete(lane)
       for (const lane of cut) deep.add(lane)
       for (const [lane, events] of batches.flatMap((batch) => [...byLane(batch.events)])) {
-        const flight = flights.get(lane)!
+        const flight = of(lane)
         flight.load += loadOf(events, bounds)
         flight.isStuck = true
       }
     },
     /** The lane belongs to another process now. */
     forget: (lane: Lane) => void deep.delete(lane),
-    of: (lane: Lane) => flights.get(lane)!,
+    of,
     /** Adds one item that each lane's next fetch waits for. */
     open: (lanes: ReadonlyArray<Lane>) => {
-      for (const lane of lanes) flights.get(lane)!.open++
+      for (const lane of lanes) of(lane).open++
     },
     /** Removes one of them. */
     close: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) {
-        const flight = flights.get(lane)!
+        const flight = of(lane)
         if (--flight.open > 0) continue
         if (flight.unmarked === 0) land(lane, flight)
         else if (hasMore(lane, flight)) wake([lane])
@@ -133,29 +135,27 @@ export const make = Effect.fnUntraced(function* (options: {
     },
     /** Keeps the lanes in flight until the mark of one acknowledgement more. */
     owe: (lanes: ReadonlyArray<Lane>) => {
-      for (const lane of lanes) flights.get(lane)!.unmarked++
+      for (const lane of lanes) of(lane).unmarked++
     },
     /** An acknowledgement of each lane is marked, or its mark has failed. */
     settle: (lanes: ReadonlyArray<Lane>) => {
       for (const lane of lanes) {
-        const flight = flights.get(lane)!
+        const flight = of(lane)
         if (--flight.unmarked === 0 && flight.open === 0) land(lane, flight)
         else if (flight.earlier > 0 && --flight.earlier === 0 && !flight.isFailed) options.stopped.forget(lane)
       }
     },
     /** The size of all lanes in flight. */
-    load: () => [...flights.values()].reduce((sum, { load }) => sum + load, 0),
+    load: () => flights.reduce((sum, flight) => (isInFlight(flight) ? sum + flight.load : sum), 0),
     /** Whether the next send may have events of the lane. */
-    isOurs: (lane: Lane) => !isStopping && options.owns(lane) && flights.get(lane)?.isFailed !== true,
+    isOurs: (lane: Lane) => !isStopping && options.owns(lane) && !of(lane).isFailed,
     isStopping: () => isStopping,
     /** Starts no more sends for any lane, and waits until no lane is in flight. */
     stop: Effect.suspend(() => {
       isStopping = true
       // Nobody waits for a lane any more.
       isReady.openUnsafe()
-      if (flights.size === 0) return Effect.void
-      haveLanded.closeUnsafe()
-      return haveLanded.await
+      return flights.some(isInFlight) ? haveLanded.await : Effect.void
     })
   }
 })

@@ -335,9 +335,17 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     name: "given-up-without-its-mark",
     breaks: "the lane's next owner sends what is acknowledged and not yet marked",
     file: flights,
-    find: "if (flight !== undefined) options.leave(lane)",
+    find: "if (isInFlight(flight)) options.leave(lane)",
     replace: "options.leave(lane)",
     seenBy: { file: flightsTest, test: "a lane that waits for its mark alone" }
+  },
+  {
+    name: "fails-for-ever",
+    breaks: "a lane that has failed once is not sent any more until the process restarts",
+    file: flights,
+    find: "    flight.isFailed = false\n",
+    replace: "",
+    seenBy: { file: flightsTest, test: "a lane that has failed is not fetched again before its mark" }
   },
   {
     name: "fails-and-flies-on",
