@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function* (options: {
   })
 
   const fetchReady = (lanes: ReadonlyArray<Lane>, without: ReadonlySet<bigint>) => {
-    const others = lanes.filter((lane) => !unmarked.has(lane))
+    const others = unmarked.size === 0 ? lanes : lanes.filter((lane) => !unmarked.has(lane))
     for (const lane of lanes) if (unmarked.has(lane)) markLate(lane)
     const fetched: Array<Parcel> = []
     const fetch = (some: ReadonlyArray<Lane>) => fetchLanes(some, without, fetched)

@@ -16,7 +16,9 @@ export const layer: Layer.Layer<Queue | Holds, never, Queue | Holds | PollReques
     const pauses = yield* Pauses
     const pollRequests = yield* PollRequests
     const running = <A extends LaneView>(views: ReadonlyArray<A>) =>
-      Effect.map(pauses.names("topic"), (topics) => views.map((view) => leavingOut(view, topics)))
+      Effect.map(pauses.names("topic"), (topics) =>
+        topics.length === 0 ? views : views.map((view) => leavingOut(view, topics))
+      )
     // Events and held events that waited are due now.
     yield* pauses.onChange(Effect.andThen(pollRequests.now, holds.changed.open))
     return Context.make(

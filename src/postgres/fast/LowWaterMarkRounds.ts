@@ -72,7 +72,7 @@ interface Candidate {
 
 /** The marks of one process, initially 0. A mark is a fact about the table, whoever owns the lane. */
 export const make = (sql: SqlClient.SqlClient) => {
-  const marks = new BigInt64Array(laneCount)
+  const marks = Array.makeBy(laneCount, () => 0n)
   const known = new Set<Lane>()
   /** For each lane, the `seq` at which rows of other topics than `topics` begin. */
   const secondMarks = new Map<Lane, { readonly topics: ReadonlyArray<string>; readonly mark: bigint }>()

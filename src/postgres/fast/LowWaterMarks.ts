@@ -15,6 +15,8 @@ import * as LowWaterMarkRounds from "./LowWaterMarkRounds.ts"
 /** The interval between rounds. Meanwhile a lane's dead entries pile up: some eighty at 5,000 events/s. */
 const raiseMillis = 1_000
 
+const noTopics: ReadonlyArray<string> = []
+
 /** A topic counts as paused until this long after a view last left it out: longer than the longest pause. */
 const leftOutMillis = 60_000
 
@@ -46,13 +48,16 @@ export class LowWaterMarks extends Context.Service<
               for (const topic of withoutTopics) times.set(topic, now)
             }
           })
+        /** Of each lane's last statement. They change once a second, and a look asks for all. */
+        const last: Array<NonNullable<LaneView["from"]>> = []
+        const fromOf = ({ lane, withoutTopics = noTopics }: LaneView, server: string) => {
+          const seq = marks.of(lane, withoutTopics)
+          const known = last[lane]
+          return known?.seq === seq && known.server === server ? known : (last[lane] = { seq, server })
+        }
         const from = <A extends LaneView>(views: ReadonlyArray<A>): ReadonlyArray<A> => {
           const server = marks.server()
-          if (server === "") return views
-          return views.map((view) => ({
-            ...view,
-            from: { seq: marks.of(view.lane, view.withoutTopics ?? []), server }
-          }))
+          return server === "" ? views : views.map((view) => ({ ...view, from: fromOf(view, server) }))
         }
         return Context.make(
           Queue,

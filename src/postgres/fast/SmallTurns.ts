@@ -57,8 +57,10 @@ const isMarked = (part: LanePart): part is Marked => part.from !== undefined
 const nearOnes = (parts: ReadonlyArray<LanePart>): ReadonlyArray<Marked> => {
   if (!parts.every(isMarked) || parts.some(leavesOut)) return []
   const farthest = parts.reduce((most, { from }) => (from.seq > most ? from.seq : most), 0n)
-  const near = parts.filter(({ from }) => farthest - from.seq <= mostApart)
-  return near.length === parts.length || near.length >= fewLanes ? near : []
+  const isNear = ({ from }: Marked) => farthest - from.seq <= mostApart
+  if (parts.every(isNear)) return parts
+  const near = parts.filter(isNear)
+  return near.length >= fewLanes ? near : []
 }
 
 /** Whether the queue's fetch would have returned all of the lane's events. */
