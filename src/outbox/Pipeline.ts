@@ -230,7 +230,7 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
-  /** Few marks follow the events that were fetched, once the senders have written these. Many go ahead of the fetch, which then does not read their rows, and in the same packet. */
+  /** Few marks follow the fetch, when the senders have written its events. Many go ahead of it in one packet, and it does not read their rows. */
   const fetchAndMark = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     gathering.fetches()
     const waiting = eventsOf(marks)

@@ -48,7 +48,7 @@ export class LowWaterMarks extends Context.Service<
               for (const topic of withoutTopics) times.set(topic, now)
             }
           })
-        /** Of each lane's last statement. They change once a second, and a look asks for all. */
+        /** Of each lane, as its last statement had it: they change once a second, and a look asks for all. */
         const last: Array<NonNullable<LaneView["from"]>> = []
         const fromOf = ({ lane, withoutTopics = noTopics }: LaneView, server: string) => {
           const seq = marks.of(lane, withoutTopics)

@@ -3,7 +3,8 @@
  *
  * The queue's fetch puts its text together each time, and is a small query for each lane, with the bounds of its own part. A look at all lanes runs 64
  * such queries, and most find nothing. Here one scan reads all the lanes. If it has come to their end, it has found what the fetch would find.
- * Otherwise it is dropped, and the lanes are fetched. It reads past events that wait for their mark, which would else come with each turn until then. The queue's mark is a DELETE for each run of a lane. Here one DELETE takes all rows.
+ * Otherwise it is dropped, and the lanes are fetched. Events that wait for their mark are passed over, and don't come once more with each turn until
+ * then. The queue's mark is a DELETE for each run of a lane. Here one DELETE takes all rows.
  *
  * Both read a range of numbers in each lane, and it is the same range for all. A lane far behind would make the others step over their dead rows. The
  * queue's own statement fetches such a lane beside the scan, or all if they are few, and a mark of far numbers is left to the queue.
