@@ -147,7 +147,8 @@ export class PartitionPauses extends Context.Service<
             const choices = yield* choose(parts.map(({ lane }) => lane))
             if (choices.size === 0) return yield* queue.fetch(parts, without)
             const first = yield* queue.fetch(
-              parts.map((part) => leavingOut(part, choices.get(part.lane)?.others ?? []))
+              parts.map((part) => leavingOut(part, choices.get(part.lane)?.others ?? [])),
+              without
             )
             // The backlog of a probed topic may fill its lane's part. A second fetch finds the healthy topics behind it, so they don't wait.
             const hidden = first.filter(
@@ -159,7 +160,8 @@ export class PartitionPauses extends Context.Service<
                 : yield* queue.fetch(
                     parts
                       .filter(({ lane }) => hidden.some((one) => one.lane === lane))
-                      .map((part) => leavingOut(part, choices.get(part.lane)?.failed ?? []))
+                      .map((part) => leavingOut(part, choices.get(part.lane)?.failed ?? [])),
+                    without
                   )
               ).map((fetched) => [fetched.lane, fetched])
             )

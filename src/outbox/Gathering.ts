@@ -12,7 +12,7 @@ import * as Monotonic from "../platform/Monotonic.ts"
 export const GatheringSettings = Context.Reference<{
   /** The longest wait for sends in flight. */
   readonly longestMillis: number
-  /** The least time from the beginning of a fetch to that of the next one: after one that found {@link many} events, and after others. */
+  /** The least time between the beginnings of two fetches, less up to a millisecond: after one that found {@link many} events, and after others. */
   readonly apartMillis: { readonly busy: number; readonly calm: number }
   /** The longest wait of acknowledgements. */
   readonly markMillis: number

@@ -8,7 +8,7 @@
  * - Each *sender* has one send in flight. No sender waits for another (Senders.ts).
  *
  * A lane has one batch for each topic at a time (rule 3): it is fetched again when its batches have ended, marked or not. Unmarked events are then
- * fetched once more, and left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
+ * left out. Turns gather ready lanes and acknowledgements (Gathering.ts), so they grow with the load.
  */
 import { type Cause, Deferred, Effect, Exit, Fiber, Function, type Scope } from "effect"
 import * as Supervised from "../platform/Supervised.ts"
@@ -230,7 +230,7 @@ export const make = Effect.fnUntraced(function* (options: {
   }
 
   // Its generator function is made once: one for each turn would fill V8's old heap (docs/performance-log.md).
-  /** Few marks follow the fetch, when the senders have written its events. Many go ahead of it in one packet, and it does not read their rows. */
+  /** Few marks follow the fetch, when as a rule the senders have written its events. Many go ahead of it in one packet, and it does not read their rows. */
   const fetchAndMark = Effect.fnUntraced(function* (lanes: ReadonlyArray<Lane>) {
     gathering.fetches()
     const waiting = eventsOf(marks)
@@ -242,7 +242,7 @@ export const make = Effect.fnUntraced(function* (options: {
       handOver(yield* fetched)
     } else {
       handOver(yield* fetch)
-      if (isUrgent() || gathering.areMarksDue()) yield* Effect.andThen(Effect.yieldNow, markAll)
+      if (marks.length > 0 && (isUrgent() || gathering.areMarksDue())) yield* Effect.andThen(Effect.yieldNow, markAll)
     }
     if (due.size > 0) yield* eachAlone(lanes, Function.identity, fetchHeads)
   })

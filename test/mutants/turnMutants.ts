@@ -164,6 +164,23 @@ export const turnMutants: ReadonlyArray<Mutant> = [
     seenBy: { file: gatheringTest, test: "what a turn has fetched is sent before its mark" }
   },
   {
+    name: "marks-what-was-just-sent",
+    breaks:
+      "with a fast broker each turn after a mark marks its own events alone, and each empty look takes a turn of the event loop more",
+    file: pipeline,
+    find: "marks.length > 0 && (isUrgent() || gathering.areMarksDue())",
+    replace: "isUrgent() || gathering.areMarksDue()",
+    seenBy: { file: gatheringTest, test: "an acknowledgement that comes at once waits for others" }
+  },
+  {
+    name: "asks-for-what-waits",
+    breaks: "Postgres sends each event three or four times, and nobody sees it, for the dispatcher leaves it out",
+    file: "src/postgres/fast/LowWaterMarks.ts",
+    find: "queue.fetch(from(parts), without)",
+    replace: "queue.fetch(from(parts))",
+    seenBy: { file: gatheringTest, test: "is passed over by a fetch through all decorators" }
+  },
+  {
     name: "waits-for-a-timer-in-vain",
     breaks: "at a steady rate each second look or so is followed by a fetch one millisecond later than it could be",
     file: gathering,

@@ -1,14 +1,17 @@
 /** What happens to ready lanes and acknowledgements while sends are in flight. Every part is real, and the broker waits where a test says so. */
 import { assert, it } from "@effect/vitest"
-import { type Context, Deferred, Effect, Latch } from "effect"
+import { Context, Deferred, Effect, Latch, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { MessageRejected } from "../../src/brokers/Broker.ts"
 import * as Gathering from "../../src/outbox/Gathering.ts"
-import type { LaneView, QueueService } from "../../src/outbox/Queue.ts"
+import { allLanes } from "../../src/outbox/Lane.ts"
+import { type LaneView, Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import * as Counters from "../support/Counters.ts"
 import { append, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
+import * as TestProcess from "../support/TestProcess.ts"
 
 /** The polls after the start. A later poll would find the lanes, and begin a turn. So does the stamp for health, each five seconds. */
 const countPolls = () => {
@@ -198,6 +201,53 @@ it.live("acknowledgements wait while fetches go on", () =>
     yield* Effect.sleep(100)
     assert.deepStrictEqual(fetches, [[0], [8], [16]])
     assert.deepStrictEqual(marks, [])
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("an acknowledgement that comes at once waits for others, too", () =>
+  Effect.gen(function* () {
+    const markMillis = 500
+    const [sends, marks]: [Array<number>, Array<number>] = [[], []]
+    yield* start(
+      () => Effect.promise(() => Promise.resolve({ baseOffset: BigInt(sends.push(performance.now())) })),
+      (queue) => ({
+        mark: (runs) =>
+          Effect.andThen(
+            Effect.sync(() => marks.push(performance.now())),
+            queue.mark(runs)
+          )
+      })
+    ).pipe(
+      Effect.provideService(Gathering.GatheringSettings, {
+        longestMillis: 5,
+        apartMillis: { busy: 0, calm: 0 },
+        markMillis
+      })
+    )
+    // The partitions of the topic are unknown before the first event. Its acknowledgement is older than the longest wait when the second one comes.
+    for (let count = 1; count <= 2; count++) {
+      yield* append(0)
+      yield* Counters.drained
+      yield* Effect.sleep(markMillis)
+    }
+    assert.lengthOf(sends, 2)
+    assert.isAbove(marks[1]! - sends[1]!, 0.9 * markMillis)
+  }).pipe(Effect.scoped, Effect.provide(writer))
+)
+
+it.live("what waits for its mark is passed over by a fetch through all decorators", () =>
+  Effect.gen(function* () {
+    const context = yield* Layer.build(TestProcess.dispatcherStepsOver((broker) => broker))
+    const [queue, lowWaterMarks] = [Context.get(context, Queue), Context.get(context, LowWaterMarks)]
+    for (const lane of [0, 8]) yield* append(lane)
+    // One round proposes the marks, and the next one raises them.
+    for (let round = 0; round < 2; round++) yield* lowWaterMarks.raise(allLanes)
+    const parts = allLanes.map((lane) => ({ lane, events: 10, bytes: 10_000 }))
+    const fetched = (without?: ReadonlySet<bigint>) =>
+      Effect.map(queue.fetch(parts, without), (all) => all.flatMap(({ events }) => events.map(({ seq }) => seq)))
+    const [first, ...others] = yield* fetched()
+    assert.lengthOf(others, 1)
+    assert.deepStrictEqual(yield* fetched(new Set([first!])), others)
   }).pipe(Effect.scoped, Effect.provide(writer))
 )
 

@@ -53,7 +53,9 @@ export class LowWaterMarks extends Context.Service<
         const fromOf = ({ lane, withoutTopics = noTopics }: LaneView, server: string) => {
           const seq = marks.of(lane, withoutTopics)
           const known = last[lane]
-          return known?.seq === seq && known.server === server ? known : (last[lane] = { seq, server })
+          return known !== undefined && known.seq === seq && known.server === server
+            ? known
+            : (last[lane] = { seq, server })
         }
         const from = <A extends LaneView>(views: ReadonlyArray<A>): ReadonlyArray<A> => {
           const server = marks.server()

@@ -64,7 +64,7 @@ const nearOnes = (parts: ReadonlyArray<LanePart>): ReadonlyArray<Marked> => {
   return near.length >= fewLanes ? near : []
 }
 
-/** Whether the queue's fetch would have returned all of the lane's events. */
+/** Whether the part takes all of these events. */
 const fits = ({ events }: Fetched, part: LanePart) => {
   let bytes = 0
   for (const { recordBytes } of events) bytes += recordBytes

@@ -151,11 +151,13 @@ layer(Queue.layer.pipe(Layer.provideMerge(oneConnection), Layer.provide(TestData
       for (const lanes of [every, [0, 1, 2, 3, 4, 5]]) {
         const parts = yield* partsOf(lanes)
         const numbers = (yield* queue.fetch(parts)).flatMap(({ events }) => events.map(({ seq }) => seq))
-        const waiting = numbers.filter((_, index) => index % 5 < 3)
+        const waiting = numbers.filter((_, index) => index % 4 < 3)
         const found = (yield* small.fetch(parts, new Set(waiting))).flatMap(({ events }) => events)
+        // The rest of them comes once more, and the dispatcher leaves it out.
+        const passedOver = new Set(waiting.slice(0, 128))
         assert.deepStrictEqual(
           found.map(({ seq }) => seq),
-          numbers.filter((seq) => !waiting.includes(seq))
+          numbers.filter((seq) => !passedOver.has(seq))
         )
       }
       assert.strictEqual(asked.laneByLane, 0)
