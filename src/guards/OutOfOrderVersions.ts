@@ -3,9 +3,9 @@
  * causes this. Sending such events would break the aggregate's order for good. None of its events is sent until an operator has removed the wrong
  * row, and the lane continues without it.
  *
- * This is rule 1 where it is cheap to check: within one fetch. Events that are sent are not compared, marked or not. Versions must rise, but need not be contiguous. The late mark of a dispatcher that
- * lost its lane may delete events behind a parked one. When that one returns, versions are missing behind it. Nothing is lost: the missing events
- * were acknowledged, together with all events before them.
+ * This is rule 1 where it is cheap to check: within one fetch. Events that are sent are not compared, marked or not. Versions must rise, but need not
+ * be contiguous. The late mark of a dispatcher that lost its lane may delete events behind a parked one. When that one returns, versions are missing
+ * behind it. Nothing is lost: the missing events were acknowledged, together with all events before them.
  *
  * Decorates the {@link Queue}. Without it such an aggregate is sent in the order of the queue.
  */

@@ -207,10 +207,12 @@ it.live("acknowledgements wait while fetches go on", () =>
 it.live("an acknowledgement that comes at once waits for others, too", () =>
   Effect.gen(function* () {
     const markMillis = 500
+    const polls = countPolls()
     const [sends, marks]: [Array<number>, Array<number>] = [[], []]
     yield* start(
       () => Effect.promise(() => Promise.resolve({ baseOffset: BigInt(sends.push(performance.now())) })),
       (queue) => ({
+        ready: polls.counted(queue),
         mark: (runs) =>
           Effect.andThen(
             Effect.sync(() => marks.push(performance.now())),
@@ -224,6 +226,7 @@ it.live("an acknowledgement that comes at once waits for others, too", () =>
         markMillis
       })
     )
+    yield* polls.ended
     // The partitions of the topic are unknown before the first event. Its acknowledgement is older than the longest wait when the second one comes.
     for (let count = 1; count <= 2; count++) {
       yield* append(0)
