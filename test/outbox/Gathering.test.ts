@@ -6,32 +6,12 @@ import { TestClock } from "effect/testing"
 import { MessageRejected } from "../../src/brokers/Broker.ts"
 import * as Gathering from "../../src/outbox/Gathering.ts"
 import { allLanes } from "../../src/outbox/Lane.ts"
-import { type LaneView, Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { Queue } from "../../src/outbox/Queue.ts"
 import { LowWaterMarks } from "../../src/postgres/fast/LowWaterMarks.ts"
 import * as Counters from "../support/Counters.ts"
-import { append, start, writer } from "../support/Dispatchers.ts"
+import { append, countPolls, start, writer } from "../support/Dispatchers.ts"
 import * as Ledger from "../support/Ledger.ts"
 import * as TestProcess from "../support/TestProcess.ts"
-
-/** The polls after the start. A later poll would find the lanes, and begin a turn. So does the stamp for health, each five seconds. */
-const countPolls = () => {
-  let polls = 0
-  return {
-    counted: (queue: QueueService) => (views: ReadonlyArray<LaneView>) =>
-      Effect.andThen(
-        Effect.sync(() => polls++),
-        queue.ready(views)
-      ),
-    /** Waits until the last of them has come: half a second after the lanes (LaneWatch.ts), and then none for minutes. */
-    ended: Counters.eventually(
-      "the polls after the start",
-      Effect.suspend(() => {
-        const before = polls
-        return Effect.map(Effect.sleep(600), () => before > 0 && polls === before)
-      })
-    )
-  }
-}
 
 /** A dispatcher whose sends wait for the gate of their partition, and the lanes of its fetches and marks. */
 const gated = Effect.fnUntraced(function* (

@@ -77,19 +77,16 @@ it.live(
     Effect.gen(function* () {
       const sending = yield* Deferred.make<void>()
       const acknowledged = yield* Deferred.make<void>()
-      yield* Layer.build(
-        TestProcess.dispatcherOver(
-          TestProcess.publishing((batch, broker) =>
-            Effect.andThen(
-              Effect.andThen(Deferred.succeed(sending, undefined), Deferred.await(acknowledged)),
-              broker.publish(batch)
-            )
-          )
-        ).pipe(
-          // An hour: longer than the test may take.
-          Layer.provide(Layer.succeed(LaneWorkersSettings, { pollMillis: 3_600_000 }))
-        )
+      const polls = Dispatchers.countPolls()
+      yield* Dispatchers.start(
+        (batch, broker) =>
+          Effect.andThen(
+            Effect.andThen(Deferred.succeed(sending, undefined), Deferred.await(acknowledged)),
+            broker.publish(batch)
+          ),
+        (queue) => ({ ready: polls.counted(queue) })
       )
+      yield* polls.ended
       yield* Transaction.run(Counters.create("busy"))
       yield* Deferred.await(sending)
       yield* Transaction.run(Counters.increment("busy"))

@@ -3,8 +3,9 @@ import { Effect, Layer } from "effect"
 import * as Dispatching from "../../src/Dispatching.ts"
 import { laneOf } from "../../src/outbox/Lane.ts"
 import { LaneWorkersSettings } from "../../src/outbox/LaneWorkers.ts"
-import { Queue, type QueueService } from "../../src/outbox/Queue.ts"
+import { type LaneView, Queue, type QueueService } from "../../src/outbox/Queue.ts"
 import { Transaction } from "../../src/platform/Transaction.ts"
+import * as Counters from "./Counters.ts"
 import * as Ledger from "./Ledger.ts"
 import { TestDatabase } from "./TestDatabase.ts"
 import * as TestProcess from "./TestProcess.ts"
@@ -24,7 +25,7 @@ export const idIn = (lane: number, name = "ledger") => {
 /** Appends events to that aggregate. */
 export const append = (lane: number, count = 1) => Transaction.run(Ledger.append(idIn(lane), count))
 
-/** A dispatcher whose poll never runs within a test. `change` and `publish` decorate its queue and its broker. */
+/** A dispatcher without polls but those after its start ({@link countPolls}). `change` and `publish` decorate its queue and its broker. */
 export const start = (
   publish: Parameters<typeof TestProcess.publishing>[0],
   change: (queue: QueueService) => Partial<QueueService> = () => ({})
@@ -39,4 +40,24 @@ export const start = (
       Layer.provide(Dispatching.turnConnection)
     )
   )
+}
+
+/** The polls after the start. A later poll would find the lanes, and begin a turn. So does the stamp for health, each five seconds. */
+export const countPolls = () => {
+  let polls = 0
+  return {
+    counted: (queue: QueueService) => (views: ReadonlyArray<LaneView>) =>
+      Effect.andThen(
+        Effect.sync(() => polls++),
+        queue.ready(views)
+      ),
+    /** Waits until the last of them has come: half a second after the lanes (LaneWatch.ts), and then none for minutes. */
+    ended: Counters.eventually(
+      "the polls after the start",
+      Effect.suspend(() => {
+        const before = polls
+        return Effect.map(Effect.sleep(600), () => before > 0 && polls === before)
+      })
+    )
+  }
 }
